@@ -64,7 +64,7 @@ ASK_OF_KIND = {
 ASKED_PERCENTS = range(10, 100, 10)
 """Percent of the lines with the asked label, for counts and shares."""
 ORDERED_PERCENTS = (30, 20)
-"""Percent of the lines with the label of more lines and with the other one."""
+"""Percent of the lines with the more frequent of two labels, and with the less frequent."""
 MIN_LINES = 10
 SPARE_ANSWER_TOKENS = 4
 """Tokens to write beyond those of the answer."""

@@ -60,7 +60,7 @@ class Algorithm(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Texts that fill the length."""
+        """Sizes of n texts that fill the length."""
         single_tokens(tokenizer, DIGIT_SYMBOLS + "+=" + SEPARATOR_SIGNS.get(self.kind, ""), "algorithm")
         self._size(tokenizer, length)
         return Outline(n, length)

@@ -35,7 +35,7 @@ SCORING_NOTES = {
     "choose": "the likeliest of the {numbers} results",
     "mark": "the likeliest of the {numbers} results at every place asked, given all right tokens before it",
 }
-"""How the answer is scored, by `ask`."""
+"""Words for the protocol: scoring of the answer, by `ask`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class Arithmetic(Task):
             raise ConfigError("arithmetic's ask=mark needs running text, got chat=true: set ask to write or choose")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Which numbers, which results are shown, and how the answer is scored."""
+        """Protocol in words: numbers, results that the text shows, and scoring of the answer."""
         results = f"results modulo {self.numbers}" if self.wrap else f"results between 0 and {self.numbers - 1}"
         seen = "each one shown" if self.shown else "none shown"
         rule = "the rule and " if self.explained else ""
@@ -146,7 +146,7 @@ class Arithmetic(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sums that fill the length, and the room of a result."""
+        """Sizes of n sums that fill the length, and tokens to write for a result."""
         room, _ = self._space(self._pieces(tokenizer), tokenizer.frame(self.chat), self._header(tokenizer), length)
         return Outline(n, length, max_new_tokens=room if self.ask == "write" else 0)
 
@@ -251,7 +251,7 @@ class Arithmetic(Task):
         return 1 / self.numbers if self.wrap else (2 * self.numbers - 1) / self.numbers**2
 
     def _needed_numbers(self, results: Whole) -> int:
-        """How many numbers from the end of the text determine the result."""
+        """Count of numbers at the end of the text that determine the result."""
         if self.shown:
             return 2
         if self.wrap:

@@ -55,7 +55,7 @@ class FixedPeople(FixedParts):
 
     place: str
     name: str
-    """Of the person asked for."""
+    """Name of the person asked for."""
     needle: Tokens
     """Empty in the control, with another sight where there is no answer."""
     present: bool
@@ -168,7 +168,7 @@ class Associative(Task):
         return not self.options and self.absent != "choose"
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Which needles in which haystack, and how the answer is scored."""
+        """Protocol in words: needles, haystack, scoring of the answer."""
         where = {"text": "running text"}.get(self.haystack, self.haystack)
         link = {"association": f"without shared words, {self.hops} hop{'s' * (self.hops > 1)}"}.get(
             self.link, self.link
@@ -185,7 +185,7 @@ class Associative(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first texts' questions."""
+        """Sizes of n questions, estimated from those of the first texts."""
         texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("associative", max(map(self._least, texts)), length)
         return outline_of(texts, length, n, writes=self._writes)

@@ -26,12 +26,12 @@ PROMPT_HEADER = "This numbered list has words that occur more often than others.
 QUESTION_TEMPLATE = "\nWhich {common} words occur most often in the list?"
 ANSWER_BEGINNING = " The words are"
 CANDIDATE_WORDS = sampling.PRONOUNCEABLE_WORDS
-"""Enough for a list of about four million tokens."""
+"""Words to draw from, enough for a list of about four million tokens."""
 LIST_ITEM_PATTERN = rf"(?:[{sampling.CONSONANT_LETTERS}][{sampling.VOWEL_LETTERS}]){{{len(CANDIDATE_WORDS.lists)}}}"
 ANSWER_MARGIN_TOKENS = 8
 """Tokens to write beyond those of the answer."""
 MAX_EXACTLY_SIZED_TOKENS = 10_000
-"""Up to here the least length is computed exactly; above, a lower bound refuses without making any list."""
+"""Tokens up to which the least length is computed exactly; above, a lower bound refuses without making a list."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class FixedWordList(FixedParts):
     more: Iterator[Tokens]
     """Further words, to fill the length."""
     least: int
-    """Prompt and room with every occurrence of `words`, in tokens."""
+    """Least tokens of a question: prompt with every occurrence of `words`, and `room` tokens to write."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class CommonWords(Task):
             raise ConfigError(f"common_words' times must be more than others={self.others}, got {self.times}")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """How often words occur and how the answer is scored."""
+        """Protocol in words: how often words occur, scoring of the answer."""
         return (
             f"common words: {self.common} words {self.times} times each among others {self.others} times each, "
             f"strict: exactly these words come first, greedy, {context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first samples."""
+        """Sizes of n questions, estimated from those of the first samples."""
         return outline_of(
             [[sample] for sample in self._fitting_parts(tokenizer, length, texts_for_sizes(n), seed)], length, n
         )

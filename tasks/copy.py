@@ -52,7 +52,7 @@ class Copy(Task):
         check_at_least("copy", self, size=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is repeated, how often, and how the answer is scored."""
+        """Protocol in words: the repeated string, repetitions, scoring of the answer."""
         what = "once, half of the text" if self.size is None else f"of {self.size}, again and again"
         return (
             f"copy of a random string {what}, the likeliest of {self.symbols} symbols at every repeated place, "
@@ -60,7 +60,7 @@ class Copy(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Texts that fill the length."""
+        """Sizes of n texts that fill the length."""
         single_tokens(tokenizer, COPIED_SYMBOLS[: self.symbols], "copy")
         self._size(tokenizer, length)
         return Outline(n, length)

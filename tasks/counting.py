@@ -71,7 +71,7 @@ class Counting(Spread):
 
     @property
     def what(self) -> str:
-        """Counts up to which, among how many people."""
+        """Words for the protocol: the largest count, and the number of people."""
         return f"a count from 1 to {self.most}, {2 * self._pairs} people"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:

@@ -153,7 +153,7 @@ class DistractorQa(Task):
         return replace(self, data_hash=data.hash)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Which questions and documents, and how the answer is scored."""
+        """Protocol in words: questions, documents, scoring of the answer."""
         made = f"one fact of a document in {self.hops} hop{'s' if self.hops > 1 else ''}"
         source = f"{Path(self.data).name if self.data else self.dataset} (hash {self.data_hash or 'unknown'})"
         what = f"a question of {source}" if self._official else made
@@ -164,7 +164,7 @@ class DistractorQa(Task):
         return f"distractor documents: {what}, others fill the length{control}, {scored}, {start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first samples."""
+        """Sizes of n questions, estimated from those of the first samples."""
         samples = self._fitting_parts(tokenizer, length, len(texts_for_sizes(n)), seed)
         return outline_of([[sample] for sample in samples], length, n, writes=not self.options)
 

@@ -40,7 +40,7 @@ class FixedCodedText(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     words: list[str]
-    """By rank, the three to name first, without the dots."""
+    """Words by rank, without the dots; the first three are the answer."""
     pieces: list[Tokens]
     """Tokens of the dots and of each word."""
 
@@ -94,14 +94,14 @@ class FrequentWords(Task):
             raise ConfigError(f"frequent_words' alpha must be above 1 and at most 4, got {self.alpha}")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """How words are distributed and how the answer is scored."""
+        """Protocol in words: distribution of the words, scoring of the answer."""
         return (
             f"frequent words: the first three of {self.vocabulary - 1} by zeta({self.alpha:g}) beside dots, "
             f"strict: exactly these come first, greedy, {context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first samples."""
+        """Sizes of n questions, estimated from those of the first samples."""
         return outline_of(
             [[sample] for sample in self._fitting_parts(tokenizer, length, texts_for_sizes(n), seed)], length, n
         )

@@ -79,7 +79,7 @@ class GraphWalk(Spread):
 
     @property
     def what(self) -> str:
-        """Which set in which graph."""
+        """Words for the protocol: size of the set of nodes asked for, and number of trees in the graph."""
         asked = f"{self.width} nodes in {self.steps} steps" if self.ask == "bfs" else f"{self.width} parents"
         return f"graph walk, {asked}, {self.trees} alike trees"
 

@@ -69,7 +69,7 @@ class LastSegment(Task):
         return replace(self, targets=self.targets or max(1, min(lengths) // 2), longest=self.longest or max(lengths))
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Targets, context, averaging, BOS."""
+        """Protocol in words: targets, context, averaging, BOS."""
         joined = f"joined documents, each after BOS{'' if tokenizer.bos is not None else ' (there is none)'}"
         begin = f"{joined}, BOS never a target" if self.stream else f"{bos_policy(tokenizer)}; documents not joined"
         other = f"; KL(p || q), p under {self.against}" if self.against else ""
@@ -79,7 +79,7 @@ class LastSegment(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """One window for each place."""
+        """Sizes of n windows of `length` tokens, one for each place of a document."""
         self.for_lengths([length])._check(tokenizer, length)
         return Outline(n, length)
 
@@ -93,7 +93,7 @@ class LastSegment(Task):
             raise Refused(f"last_segment's places have {self.longest} tokens, asked for {length}: raise longest")
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One question per place."""
+        """Questions, one for each place of a document."""
         task = self.for_lengths([length])
         task._check(tokenizer, length)
         texts = encoded_corpus(self.corpus, tokenizer)

@@ -61,7 +61,7 @@ class LongPpl(Task):
         return self if self.document_tokens else replace(self, document_tokens=max(lengths))
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Which tokens, how much context, averaging, BOS."""
+        """Protocol in words: key tokens, context, averaging, BOS."""
         return (
             f"LongPPL: the same key tokens at every length ({self._keys()}), in documents read to "
             f"{self.document_tokens} tokens or more; context: at least the length less "

@@ -140,7 +140,7 @@ class LongBench(Task):
         return ", ".join(parts)
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Prompts of the data's sizes, told by their characters, with the room; none is longer than fits."""
+        """Sizes of n prompts, estimated from their characters, and tokens to write; none is longer than fits."""
         examples, order, frame = self._choose_examples(tokenizer, length, n, seed)
         framed = len(frame.before) + len(frame.after) + len(tokenizer.encode(self._prompt_format()).ids) + self._room
         begin = examples[order[0]]["context"][:SAMPLED_CHARACTERS]
@@ -154,7 +154,7 @@ class LongBench(Task):
     def _choose_examples(
         self, tokenizer: Tokenizer, length: int, n: int, seed: int
     ) -> tuple[Sequence[Mapping[str, Any]], list[int], Frame]:
-        """All examples, the places of those that are asked, and what stands around a prompt."""
+        """All examples, the places of the chosen ones, and the frame around a prompt."""
         if isinstance(self.data, longbench.Missing):
             raise Refused(f"longbench's {self.dataset}: {self.data.reason}")
         frame = tokenizer.frame(self._uses_chat(tokenizer))
@@ -225,13 +225,13 @@ class LongBench(Task):
         return has_chat(tokenizer)
 
     def _framing_note(self, tokenizer: Tokenizer) -> str:
-        """What stands around the prompt, for the protocol."""
+        """Words for the protocol: the frame around the prompt."""
         if self.wrapper is not None and self._facts.chat:
             return f"wrapper {json.dumps(self.wrapper)}"
         return "chat template" if self._uses_chat(tokenizer) else "no chat template"
 
     def _truncation_note(self) -> str:
-        """What happens to long prompts, for the protocol."""
+        """Words for the protocol: treatment of prompts that are too long."""
         if self.limit is None:
             return TRUNCATION_NOTES[self.truncation]
         return f"prompts of more than {self.limit} tokens without template lose their middle, decoded and encoded again"

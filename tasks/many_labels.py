@@ -58,7 +58,7 @@ class ManyLabels(Spread):
 
     @property
     def what(self) -> str:
-        """How many labels, things and examples."""
+        """Words for the protocol: number of labels, of things, and of examples of each thing."""
         return f"{self.labels} labels in context, {self.things} x {self.shots} examples each"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:

@@ -134,7 +134,7 @@ class NextLine(Task):
         )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Which lines, how much context, how the answer is scored, BOS."""
+        """Protocol in words: lines, context, scoring of the answer, BOS."""
         start = "chat template" if self.chat else context_beginning(tokenizer)
         return (
             f"next line: the same lines of Python at every length, only their context grows (places of {self.longest} "
@@ -143,7 +143,7 @@ class NextLine(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """One prompt for each line, and its room."""
+        """Sizes of n prompts, one for each line, and tokens to write behind each."""
         task = self.for_lengths([length])
         task._space(tokenizer, length)
         return Outline(n, length, max_new_tokens=task.room or 0)

@@ -223,7 +223,7 @@ class Niah(Task):
         return self._others - self.queries * (self.questions_per_text - 1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Which needles in which haystack, and how the answer is scored."""
+        """Protocol in words: needles, haystack, scoring of the answer."""
         keys = f"keys asked {self.queries} ({self.key_kind}), values a key {self.values} ({self.value_kind})"
         where = {"text": "running text", "needles": "other needles"}.get(self.haystack, self.haystack)
         others = "as many as fit, more at greater length" if self.haystack == "needles" else self._others
@@ -238,7 +238,7 @@ class Niah(Task):
         return f"needles in {where}: {keys}, other keys {others}{several}{lacking}{control}; {scored}; {chat}{start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first texts' questions."""
+        """Sizes of n questions, estimated from those of the first texts."""
         self._check_counts(length)
         texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("niah", max(text.least for text in texts), length)

@@ -85,7 +85,7 @@ class NthNeedle(Spread):
 
     @property
     def what(self) -> str:
-        """Which of how many alike needles."""
+        """Words for the protocol: the needle asked for among its alike ones, and the number of people."""
         which = {"nth": "the n-th"}.get(self.which, f"the {self.which}")
         return f"{which} of {self.alike} alike needles, {self._people} people"
 

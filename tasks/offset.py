@@ -46,7 +46,7 @@ class Offset(DocumentTask):
         return Attention(remap=Shift(offset)) if offset > 0 else Attention()
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Passage, positions, targets, averaging, BOS."""
+        """Protocol in words: passage, positions, targets, averaging, BOS."""
         return (
             f"offset: the same {self.document_tokens} tokens, their positions end at the length; targets: the second "
             f"half of them at every length; {AVERAGING_NOTE}; {bos_policy(tokenizer)}"
@@ -57,11 +57,11 @@ class Offset(DocumentTask):
         return [(0, max(1 - prefix, document_tokens // 2), document_tokens)]
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """One passage for each document."""
+        """Sizes of n passages, one for each document."""
         return super().outline(tokenizer, self._passage(length), n, seed)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """The same passages at every length."""
+        """Questions on passages that are the same at every length."""
         return super().questions(tokenizer, self._passage(length), n, seed)
 
     def _passage(self, length: int) -> int:

@@ -61,7 +61,7 @@ class Ordering(Spread):
 
     @property
     def what(self) -> str:
-        """How many people to order among how many."""
+        """Words for the protocol: number of people to order, and number of people in the text."""
         return f"the order of {self.asked} people among {self._people}"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:

@@ -35,12 +35,12 @@ class Parity(Task):
     shown: bool = False
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is counted and where the parity is scored."""
+        """Protocol in words: the counted bits, and the places at which the parity is scored."""
         where = "shown and asked behind every bit" if self.shown else "asked behind the last bit"
         return f"parity of a string of bits, {where}, the likelier of 0 and 1, {context_beginning(tokenizer)}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Texts that fill the length."""
+        """Sizes of n texts that fill the length."""
         single_tokens(tokenizer, "01=", "parity")
         self._sizes(tokenizer, length)
         return Outline(n, length)

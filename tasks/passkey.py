@@ -102,7 +102,7 @@ class Passkey(Task):
             )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is hidden and how the answer is scored."""
+        """Protocol in words: the hidden number, scoring of the answer."""
         control = "" if self.needle else ", control without the needle"
         start = context_beginning(tokenizer)
         several = f", {self.questions_per_text} keys in a text, each asked" if self.questions_per_text > 1 else ""
@@ -112,7 +112,7 @@ class Passkey(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first texts' questions."""
+        """Sizes of n questions, estimated from those of the first texts."""
         texts = [
             self._fixed_parts(tokenizer, length, seed, text)[:2] for text in texts_for_sizes(n, self.questions_per_text)
         ]

@@ -46,7 +46,7 @@ FACT_SLOTS = (
     "basket bell book bottle box clock coat cup door drum flag hat key lamp mirror pipe ring rope table vase",
     "barn bridge castle church farm forest garden hall harbor market mill park school shop tower valley",
 )
-"""Who, did, what, where; no word is in two slots."""
+"""Words of the four slots of a note: person, verb, object, place; no word is in two slots."""
 SLOT_WORD_LISTS = tuple(slot.lower().split() for slot in FACT_SLOTS)
 SLOT_WORDS = {word for choices in SLOT_WORD_LISTS for word in choices}
 LIST_ITEM_PATTERN = re.compile(r"\s*(?:[-*•–—]|\d+[.)])(.*)")
@@ -95,7 +95,7 @@ class PlantedSummary(Task):
         check_at_least("planted_summary", self, room=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """How many notes, and how the answer is scored."""
+        """Protocol in words: number of notes, scoring of the answer."""
         start = "chat template" if self.chat else context_beginning(tokenizer)
         return (
             f"planted summary: list {self.notes} notes in running text, strict: F1 of items with all words of a note, "
@@ -103,7 +103,7 @@ class PlantedSummary(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first samples."""
+        """Sizes of n questions, estimated from those of the first samples."""
         samples = [
             self._fixed_parts(tokenizer, self.rng(length, seed, index), length, index)[0]
             for index in texts_for_sizes(n)

@@ -31,5 +31,5 @@ class Prefix(DocumentTask):
         )
 
     def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:
-        """One window."""
+        """One window from the beginning of the document to the length."""
         return [(0, 0 if prefix else 1, length - prefix)]

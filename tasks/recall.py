@@ -73,7 +73,7 @@ class Recall(Task):
             raise ConfigError(f"recall's power must be above 0 and at most {MAX_POWER}, got {self.power}: 1 is uniform")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """How many pairs, where they are queried, and how the answer is scored."""
+        """Protocol in words: number of pairs, places of the queries, scoring of the answer."""
         pairs = "a quarter of the text in pairs" if self.pairs is None else f"{self.pairs} pairs"
         places = "uniform places" if self.power == 1 else f"places of weight j^{self.power - 1:g}"
         return (
@@ -82,7 +82,7 @@ class Recall(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Texts that fill the length."""
+        """Sizes of n texts that fill the length."""
         single_tokens(tokenizer, KEY_SYMBOLS + VALUE_SYMBOLS + NOISE_SYMBOLS, "recall")
         self._pairs(length - len(tokenizer.prefix), len(tokenizer.prefix))
         return Outline(n, length)

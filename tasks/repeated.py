@@ -60,7 +60,7 @@ class Repeated(DocumentTask):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """One text for each document."""
+        """Sizes of n texts of `length` tokens, one for each document."""
         self.for_lengths([length])._check(tokenizer, length)
         return Outline(n, length)
 
@@ -70,7 +70,7 @@ class Repeated(DocumentTask):
         check_length("repeated", least, length, "raise length or lower targets")
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One text per document."""
+        """Questions, one for each document."""
         task = self.for_lengths([length])
         assert task.document_tokens is not None and task.passage is not None
         needed = max(task.document_tokens, task.passage) if self.repeat else max(task.document_tokens, length)

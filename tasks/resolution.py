@@ -103,7 +103,7 @@ class Resolution(Task):
         )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Texts, averaging, and the distances of R."""
+        """Protocol in words: texts, distances, averaging."""
         begins = "BOS begins every text" if tokenizer.prefix else "no BOS"
         return (
             f"attention over running text that ends at the same token at every length (texts of {self.longest} "
@@ -114,7 +114,7 @@ class Resolution(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """One text for each sample, of which attention is measured."""
+        """Sizes of n texts of `length` tokens; attention is measured on each."""
         self.for_lengths([length])._check(tokenizer, length)
         return Outline(n, length, probes=True)
 

@@ -36,7 +36,7 @@ from lexbench.taskkit.scoring import score_likelihood
 
 STORY_MARKER = "\n[{letter}] "
 Piece = tuple[int, Tokens, bool]
-"""Stream of a block, its tokens with the marker, and whether they hold targets."""
+"""Number of the stream of a block, the block's tokens with the marker, and whether they hold targets."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Riffle(Task):
         return replace(self, longest=self.longest or max(lengths))
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Streams, blocks, targets, context, averaging, BOS."""
+        """Protocol in words: streams, blocks, targets, context, averaging, BOS."""
         order = "in turns of random order" if self.riffled else "control, one document after another"
         return (
             f"riffle: {self.streams} documents in blocks of {self.block} tokens, {order}; targets: the last block of "
@@ -96,7 +96,7 @@ class Riffle(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """One text for each place."""
+        """Sizes of n texts of `length` tokens, one for each place of a group of documents."""
         self.for_lengths([length])._check(tokenizer, length)
         return Outline(n, length)
 
@@ -112,7 +112,7 @@ class Riffle(Task):
         return self.streams * (self.block + len(_markers(tokenizer, self.streams)[0]))
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One question per place."""
+        """Questions, one for each place of a group of documents."""
         task = self.for_lengths([length])
         task._check(tokenizer, length)
         texts = encoded_corpus(self.corpus, tokenizer)
@@ -227,7 +227,7 @@ def _markers(tokenizer: Tokenizer, count: int) -> list[Tokens]:
 
 
 def _mean_floors(texts: EncodedCorpus, spans: Sequence[tuple[int, int, int]]) -> dict[str, float]:
-    """Floors of all targets, spans of equal length: those that every document has."""
+    """Mean floors of all targets, by name, for floors that every document has; spans have equal length."""
     each = []
     for document, first, end in spans:
         ids = texts[document].ids

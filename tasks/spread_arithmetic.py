@@ -71,7 +71,7 @@ class SpreadArithmetic(Spread):
 
     @property
     def what(self) -> str:
-        """How many additions among how many chains."""
+        """Words for the protocol: number of terms of a sum, and number of chains of sums."""
         return f"a sum modulo {DIGIT_MODULUS} of {self.steps + 1} spread terms, {self._chains} chains"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:

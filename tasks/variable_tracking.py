@@ -160,7 +160,7 @@ class VariableTracking(Task):
         return max(self.chains, self.questions_per_text)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """How many chains in which haystack, and how the answer is scored."""
+        """Protocol in words: number of chains, haystack, scoring of the answer."""
         control = "" if self.needle else ", control without the asked chain"
         shown = ", one example" if self.example else ""
         several = f", {self.questions_per_text} asked for behind each text" if self.questions_per_text > 1 else ""
@@ -171,7 +171,7 @@ class VariableTracking(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first texts' questions."""
+        """Sizes of n questions, estimated from those of the first texts."""
         check_count("variable_tracking", self._chains * (self.hops + 1), "statements", length)
         texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("variable_tracking", max(sample.least for text in texts for sample in text), length)

@@ -39,11 +39,11 @@ class Capabilities:
     remote: bool = False
     """The model runs in other processes: `answers` takes many questions, `close` ends them; its memory is not ours."""
     prefix_reuse: bool = False
-    """It keeps the last prompt for questions that begin alike, where `reuse` is set."""
+    """The backend keeps the last prompt for questions that begin with the same tokens, where `reuse` is set."""
     batches: bool = False
-    """It answers several questions in one pass: `batch_key` and `answer_batch`."""
+    """The backend answers several questions in one pass: `batch_key` and `answer_batch`."""
     verifiable: bool = False
-    """It shows logits and angles, so that a method can be verified: `logits` to `all_layers_attended`."""
+    """The backend shows logits and angles, to verify a method: the functions from `logits` to `all_layers_attended`."""
 
 
 class Backend(Protocol):
@@ -70,9 +70,9 @@ class Backend(Protocol):
     """The checkpoint's, which makes the questions."""
     capabilities: Capabilities = Capabilities()
     device: str | None = None
-    """What computes, whose memory counts: cpu, cuda, cuda:1, or all (every GPU); None: a GPU where there is one."""
+    """Device that computes, whose memory counts: cpu, cuda, cuda:1, or all (every GPU); None: a GPU if there is one."""
     parts: Sequence[type] = ()
-    """Classes that a user may have written, an encoding's: their code is part of a cell's identity."""
+    """Classes of the model that a user may have written, such as its encoding: a cell's identity holds their code."""
     reuse: bool = False
     """Keep the last prompt for the next question (`capabilities.prefix_reuse`)."""
 
@@ -152,7 +152,7 @@ class Backend(Protocol):
 
 
 def capabilities(backend: Any) -> Capabilities:
-    """Abilities that a backend states, and those that the optional methods of a plug-in imply."""
+    """Abilities of a backend: stated, or implied by the optional methods of a plug-in."""
     adopt_old_hooks(type(backend), RENAMED_HOOKS_OF_BACKENDS)
     stated = getattr(backend, "capabilities", Capabilities())
 

@@ -48,7 +48,7 @@ class Chance(Backend):
         """Accept every Attention: the answers do not depend on it."""
 
     def write(self, question: Generate) -> GenerateAnswer:
-        """Fill the room with uniformly drawn tokens, seeded by the question's index and prompt."""
+        """Write `max_new_tokens` uniformly drawn tokens, seeded by the question's index and prompt."""
         # In one order of bytes, so that answers are the same on every machine.
         key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
         rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))
@@ -57,16 +57,16 @@ class Chance(Backend):
         return GenerateAnswer(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
 
     def choose(self, question: Choose) -> ChooseAnswer:
-        """ln k for each of k options of any length: all are equally likely."""
+        """NLL of ln k nats for each of k options of any length: all are equally likely."""
         return ChooseAnswer(nll=np.full(len(question.options), math.log(len(question.options))))
 
     def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
-        """ln V for every option at every place."""
+        """NLL of ln V nats for every option at every place; V is the size of the vocabulary."""
         shape = (len(question.places), len(question.options))
         return ClassifyTokensAnswer(nll=np.full(shape, math.log(self._vocabulary), dtype=np.float32))
 
     def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
-        """ln V for every target."""
+        """NLL of ln V nats for every target; V is the size of the vocabulary."""
         targets = question.length - question.first_target
         return LoglikelihoodAnswer(nll=np.full(targets, math.log(self._vocabulary), dtype=np.float32))
 

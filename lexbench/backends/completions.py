@@ -33,7 +33,7 @@ MOST_OPTIONS = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Continue:
-    """Write greedily behind the tokens, at most `room` new ones; stops at an end token, which is left out."""
+    """Write at most `max_new_tokens` tokens greedily behind these; stop at an end token, which is left out."""
 
     tokens: Tokens
     max_new_tokens: int
@@ -51,7 +51,7 @@ class Continued:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Likely:
-    """Reply `[len(tokens) - start]` nats: the NLL of tokens[start:], each given all tokens before it."""
+    """Reply [len(tokens) - first_target] nats: the NLL of tokens[first_target:], each given all tokens before it."""
 
     tokens: Tokens
     first_target: int

@@ -37,7 +37,7 @@ from lexbench.core.task import (
 )
 
 Logits = Callable[[NDArray[np.int64]], Any]
-"""From [T] token ids to [T, V] next-token logits: an array of NumPy, JAX or torch; [1, T, V] is taken, too."""
+"""Function from [T] token ids to [T, V] next-token logits: an array of NumPy, JAX or torch; [1, T, V] is taken, too."""
 
 
 class Function(Backend):

@@ -1,4 +1,4 @@
-"""Names the likely cause why cos and sin that run are not those that were asked for.
+"""Name the likely cause of wrong cos and sin in a running model.
 
 A cause is a complete set of angles: other frequencies, another scale, or angles rounded to half precision. It is named
 only where it gives all cos and sin that were read, within rounding. Frequencies that were never asked for (another
@@ -37,7 +37,7 @@ OTHER_METHOD_WORDS = {"pi": "linear scaling", "yarn": "YaRN", "llama3": "llama3'
 
 
 class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what it found)
-    """Cos and sin that run are not those that were asked for: pair, position, difference and likely cause.
+    """Cos and sin of a running model differ from the requested ones: pair, position, difference and likely cause.
 
     `pair`, `position` and `difference` are those of the worst cos or sin, None where there is nothing to compare;
     `cause` is None where none is known.
@@ -201,7 +201,7 @@ def _other_methods() -> dict[str, Method]:
 
 
 def _other_lengths(wanted: WantedRope) -> Iterator[Cause]:
-    """Other original lengths, where the factor stays: first those that stand for a dropped one."""
+    """Causes: another original length, same factor; first the lengths that replace a dropped one in engines."""
     original, factor = wanted.plain.trained_length, wanted.factor()
     stated = [wanted.rope.plain.trained_length, wanted.rope.plain.max_position_embeddings, wanted.length]
     dropped = dict.fromkeys(each for each in (*stated, round(original * factor)) if each and each != original)

@@ -34,10 +34,10 @@ class RopeReading:
     places: Positions
     """[n] positions, ascending: 0, 1, 2, 4, 8, ... and others."""
     cos: Floats
-    """[n, pairs]"""
+    """[n, pairs] cos at the positions; `sin` alike."""
     sin: Floats
     dtype: str
-    """In which the module gives them."""
+    """Dtype in which the module returns cos and sin."""
 
     def errors(self, inv_freq: Floats, scale: float, rounded: "Rounded | None" = None) -> tuple[Floats, Floats]:
         """[n, pairs] larger difference of cos and sin from these angles, and what rounding may make of it.

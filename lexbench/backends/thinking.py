@@ -95,7 +95,9 @@ class LocalForm(Form):
 
 
 def answer_place(frame: Frame, prompt: Tokens) -> int:
-    """Place in a prompt behind its chat template, where the answer begins, or the first words of it; Refused without.
+    """Number of a prompt's tokens up to the end of its chat template; behind it begins the answer, or its first words.
+
+    Refused where the prompt has no such template.
 
     Args:
         frame: the template around one user message.
@@ -117,7 +119,7 @@ def thought_end_tokens(tokenizer: FastTokenizer, form: Form) -> Tokens:
 def drop_thought(written: GenerateAnswer, tokenizer: Tokenizer, form: Form) -> GenerateAnswer:
     """The answer of a model that shall not think, without a thought that it wrote nevertheless.
 
-    Refused where the thought has taken the answer's room.
+    Refused where the thought has taken all tokens of the answer.
     """
     begin, end = form.markers
     if not written.text.lstrip().startswith(begin):
@@ -154,7 +156,7 @@ def think_then_answer(
     answer stand behind the thought. Tokens of prompt, thought and answer are those of the question, at most.
 
     Args:
-        question: with its budgets in `thought` and `room`.
+        question: with its budgets in `thought` and `max_new_tokens`.
         tokenizer: of the chat.
         form: markers, and whether the budget ends a thought.
     """

@@ -31,11 +31,11 @@ IMPLIED_CONFIG_ENTRIES: dict[str, dict[str, Any]] = {
     "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
     | {"max_position_embeddings": 131072, "sliding_window_pattern": 6, "vocab_size": 262208},
 }
-"""Entries that a file leaves out, by model_type."""
+"""Values of entries that a config.json may leave out, by model_type."""
 IMPLIED_SHARE = {"bamba": 0.5, "gpt_neox": 0.25, "persimmon": 0.5, "phi": 0.5, "stablelm": 0.25}
-"""Rotated share of a head, by model_type."""
+"""Share of a head's dimensions that rotate, by model_type, where config.json does not state it."""
 IMPLIED_HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}
-"""Size of a head, by model_type."""
+"""Dimensions of a head, by model_type, where config.json does not state them."""
 NO_ROPE = {"jamba", "kimi_linear", "nemotron_h"}
 """Model types that never rotate; their files may state a base."""
 ROPE_IF = {"granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True)}
@@ -46,7 +46,7 @@ INTERLEAVED_MODEL_TYPES = {
 }
 """Model types that rotate dimension 2p with 2p + 1."""
 REORDERED_MODEL_TYPES = {"axk1", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "mistral4", "youtu"}
-"""The same, unless `rope_interleave` is false. transformers brings their pairs into halves first, vLLM does not."""
+"""Model types that rotate so unless `rope_interleave` is false; transformers puts their pairs into halves, vLLM not."""
 
 ANGLE_ROPE_PARAMETERS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "alpha"),

@@ -101,7 +101,7 @@ PRE_TOKENIZER_CUTS: dict[str, Cut] = {
     **_same_cut("bloom poro-chat gpt3-finnish", functools.partial(_by_patterns, BLOOM)),
     **_same_cut("viking", functools.partial(_by_patterns, BLOOM, r"\p{N}")),
 }
-"""By `tokenizer.ggml.pre`, how a text is cut before byte-level BPE."""
+"""Rule by which a text is cut before byte-level BPE, by `tokenizer.ggml.pre`."""
 WHOLE_TOKEN_RULES = frozenset(f"{OF_LLAMA3} tekken".split())
 """Rules that take a piece which is a token as this token, whether or not merges lead to it."""
 WITH_BOS = frozenset(f"{OF_LLAMA3} tekken".split())

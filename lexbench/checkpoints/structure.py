@@ -1,4 +1,4 @@
-"""What a checkpoint's attention and head do beside plain causal attention, read from its config.
+"""Properties of a checkpoint's attention and head beside plain causal attention, read from its config.
 
 transformers fills in what config.json leaves out. What its code does without an entry of the config is known by type
 (`ROTATES_IN_WINDOWS`, `SINK_MODEL_TYPES`); tests compare both with networks.
@@ -22,7 +22,7 @@ STATE_LAYER_KINDS = ("linear_attention", "mamba", "conv", "recurrent")
 
 
 def attention_properties(stated: Mapping[str, Any]) -> dict[str, str]:
-    """Name and sentence of each property, from a model's checkpoint; empty where there is no config to read.
+    """Properties of a checkpoint's attention and head: sentence by name; empty where there is no config to read.
 
     Args:
         stated: fields of `Model`; without a folder on disk, the checkpoint is read only if its facts are needed.
@@ -108,7 +108,7 @@ def _seen_keys_words(config: Any, kind: str) -> str:
 
 
 def _by_layer(said: Sequence[str]) -> str:
-    """What is said of layers, by groups that say the same."""
+    """Sentence of all layers, grouped by equal text: `all 12 ...`, or `0-3 ...; 4 ...`."""
     groups: dict[str, list[int]] = {}
     for layer, sentence in enumerate(said):
         groups.setdefault(sentence, []).append(layer)
@@ -118,7 +118,7 @@ def _by_layer(said: Sequence[str]) -> str:
 
 
 def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
-    """How layers get positions."""
+    """Sentences on the layers' positions."""
     rope = dict(_first_stated(config, "rope_parameters") or {})
     if _first_stated(config, "alibi") or config.model_type in ("bloom", "mpt"):
         yield "ALiBi: a bias per token of distance"
@@ -175,7 +175,7 @@ def _without_positions(config: Any, kinds: Sequence[str]) -> list[int]:
 
 
 def _sinks(config: Any, kinds: Sequence[str]) -> str:
-    """In which layers learned sinks are."""
+    """Layers with learned sinks, in words; empty: none."""
     if config.model_type in SINK_MODEL_TYPES:
         return "all layers"
     if config.model_type not in SINKS_IN_WINDOWS:
@@ -196,7 +196,7 @@ def _queries(config: Any) -> str:
 
 
 def _head(config: Any) -> Iterator[str]:
-    """What comes behind the last states."""
+    """Sentences on the head behind the last states."""
     if factor := _first_stated(config, "logit_scale", "output_multiplier", "lm_head_multiplier"):
         yield f"logits times {factor:g}"
     if divisor := _first_stated(config, "logits_scaling"):

@@ -25,7 +25,7 @@ SENTENCEPIECE_BLANK = "\u2581"
 OPENED_THOUGHT_PATTERN = re.compile(
     r"[<\[](?!\|?(/|end))[^<>\[\]/]*(think|thought|reason)[^<>\[\]/]*[>\]]\s*$", re.IGNORECASE
 )
-"""End of a prompt that opens a thought."""
+"""End of a prompt with an opening tag of a thought, such as <think>."""
 _reading = threading.Lock()
 """Held while a tokenizer encodes: whether it reads names of special tokens as these is a state of the tokenizer."""
 
@@ -67,16 +67,16 @@ class FastTokenizer:
     thought: int = 0
     """Tokens of each question that are kept for thinking."""
     form: str = ""
-    """How a chat server is asked, for protocols and identities; empty: by tokens."""
+    """Words for protocols and identities: the form of requests to a chat server; empty: token ids."""
     system: str | None = None
     """Message in front of the user's, in frames of a chat server."""
     thinking: bool = False
     """Whether the chat template lets the model think."""
     disagreement: str | None = None
-    """The line for two files of its folder that begin texts otherwise, with the one that is followed."""
+    """Line for a log where two files of the folder begin texts differently: both, and the file that is followed."""
 
     def as_chat(self, form: str, system: str | None, thinking: bool, thought: int) -> "FastTokenizer":
-        """The same tokenizer for a server that takes messages: every frame is the chat template's.
+        """Copy of the tokenizer for a server that takes messages: every frame is the chat template's.
 
         Args:
             form: one line, for protocols and identities.

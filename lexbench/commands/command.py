@@ -102,22 +102,22 @@ class Command:
 
     name: str
     help: str
-    """One line."""
+    """Line for the list of commands in --help."""
     call: Callable[[argparse.Namespace, list[str]], int]
-    """(options, words that are settings) -> exit code."""
+    """Function that runs the command: (options, words that are settings) -> exit code."""
     arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
-    """Adds the options."""
+    """Function that adds the options to a parser."""
     settings: Sequence[Setting] = ()
     config: str = ""
     """Name of the yaml in configs/ that holds the settings' defaults, if not the command's."""
     epilog: str = ""
     """End of the text that --help prints."""
     interrupted: str = "all results so far are kept: repeat the command to resume"
-    """The message of Ctrl-C: what is kept."""
+    """Message after Ctrl-C: the results that are kept, and the remedy."""
     passthrough: bool = False
     """Pass all words to another program, --help too."""
     own_progress: bool = False
-    """Whether it shows what it is at; any other command that takes long says for how long it has been at work."""
+    """Whether the command shows its own progress; any other one that takes long prints how long it has worked."""
 
     @property
     def config_name(self) -> str:
@@ -130,7 +130,7 @@ class Command:
         return registry.command_config_folder(self.config_name)
 
     def names(self, groups: bool) -> list[str]:
-        """The settings that are groups, or those that are not."""
+        """Names of the settings that are groups, or of all others."""
         return [setting.name for setting in self.settings if setting.is_group == groups]
 
     def keys(self) -> list[str]:

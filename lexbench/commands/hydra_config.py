@@ -583,7 +583,7 @@ VALUELESS_FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", 
 LIST_KEY_OF_GROUP = {"task": "suite", "method": "several"}
 """Groups that take a list of names, and the key of such a list in a config."""
 OTHER_LENGTH_SETTING = {"length": "lengths", "lengths": "length"}
-"""Name of the other setting, for a command that takes one of the two."""
+"""Setting as which `length` or `lengths` is read by a command that takes only the other one."""
 EXAMPLE_LIST_OF_GROUP = {"task": "last_segment,passkey", "method": "none,yarn"}
 """Examples of such lists."""
 OPEN_SETTINGS = ("space", "common")

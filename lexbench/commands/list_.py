@@ -31,7 +31,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _summary(group: str, name: str) -> str:
-    """One line on a name, or what is wrong with its yaml."""
+    """Line of the list for a name: its docstring's first line, or the fault of its yaml."""
     try:
         return registry.docstring_summary(group, name)
     except ValueError as error:

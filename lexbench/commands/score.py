@@ -47,7 +47,7 @@ def _parse_bounds(text: str) -> tuple[int, ...]:
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
-    """Print the scores."""
+    """Print the scores of the predictions in a folder, by the benchmark's scorer; returns 0."""
     if options.benchmark == "longbench":
         from lexbench.taskkit import longbench
 

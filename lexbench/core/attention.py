@@ -269,7 +269,7 @@ class Stairs:
             raise SlotError(f"stairs need counts and repeats of at least 1, got {self.steps}")
 
     def regions(self) -> Sequence[Region]:
-        """One region per entry and remainder of the query's position."""
+        """Regions, one for each entry of `steps` and each remainder of the query's position."""
         found: list[Region] = []
         begin = level = 0
         for number, (count, repeat) in enumerate(self.steps):
@@ -289,7 +289,7 @@ class Shift:
         _check_field_types(self)
 
     def regions(self) -> Sequence[Region]:
-        """One region."""
+        """One region, which holds all pairs of a query and a key."""
         line = PositionMap(offset=float(self.offset))
         return (Region(line, line, lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool)),)
 
@@ -433,7 +433,7 @@ class HeadRatios:
     """
 
     ratios: tuple[float, ...]
-    """One per key head, ascending."""
+    """Ratios of the ranks, one for each key head, ascending."""
     threshold: float = 3.0
 
     def __post_init__(self) -> None:
@@ -504,7 +504,7 @@ class Keeping(Protocol):
 
     @property
     def looks(self) -> int | None:
-        """Last queries of the prompt that `held` looks at; None: all tokens are held, and it is not called."""
+        """Last queries of the prompt that `held_tokens` reads; None: it is not called, all tokens are held."""
 
     def kept_before(self, queries: Positions) -> Positions:
         """[n] number of first keys that each query sees as they are kept; at most those up to its own, and ascending.
@@ -513,10 +513,10 @@ class Keeping(Protocol):
         """
 
     def kept_keys_and_values(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
-        """First keys and values of a layer, [B, KV, K, D] each, as the cache gives them back."""
+        """Keys and values [B, KV, K, D] of a text's first K tokens in one layer, as the cache gives them back."""
 
     def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
-        """The same as `kept` for keys and values [KV, K, D] in float64, group by group: for checks."""
+        """Check for `kept_keys_and_values`: the same of keys and values [KV, K, D], in float64, group by group."""
 
     def words(self) -> str:
         """The meaning of the cache for readers, in one line."""
@@ -656,7 +656,7 @@ class Attention:
         return replace(self, **{name: getattr(other, name) for name in other.slots()})
 
     def without_cache(self) -> "Attention":
-        """The same Attention with keys and values kept as they are computed, in every layer and pass."""
+        """Copy without the slot `cache` in any layer and pass: keys and values are kept as they are computed."""
         if self.mixture is not None:
             return Attention(mixture=tuple(part.without_cache() for part in self.mixture))
         others = None if self.otherwise is None else self.otherwise.without_cache()

@@ -1,4 +1,4 @@
-"""A fence around plug-ins: a failure of one is recorded at its cells, or said in one line, and the sweep goes on."""
+"""A fence around plug-ins: a failure of one is recorded at its cells, or printed in one line, and the sweep goes on."""
 
 import inspect
 import json
@@ -78,7 +78,7 @@ def _one_line_message(error: BaseException) -> str:
 
 
 def attention_from(method: Any, model: Model, length: int, doing: str = "attention", *before: Attention) -> Attention:
-    """What a method gives for a model at a length, checked.
+    """Ask a method for its Attention on a model at a length, and check it.
 
     Raises ConfigError in one line that names the method's class for what no model can take, or where the method gives
     another Attention when it is asked again; Deferred where the method fails, and Refused as the method does.
@@ -105,7 +105,7 @@ def attention_from(method: Any, model: Model, length: int, doing: str = "attenti
 
 
 def _check_signature(name: str, function: Any, before: int) -> None:
-    """ConfigError unless a method's function takes what it is given."""
+    """ConfigError unless a method's function takes the arguments (before, model, length)."""
     taken = inspect.signature(function)
     try:
         taken.bind(*[None] * (before + 2))

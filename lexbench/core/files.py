@@ -14,7 +14,7 @@ from lexbench.core.errors import ConfigError
 
 
 def why_not_a_folder(place: Path) -> str:
-    """What a path is that should be something else: the middle of a message."""
+    """Middle of a message: the state of a path that should be a folder (`is a file`), or a file (`is a folder`)."""
     return "is a folder" if place.is_dir() else "is a file" if place.exists() else "does not exist"
 
 

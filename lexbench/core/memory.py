@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from lexbench.core.record import Deferred
 
 OUT_OF_MEMORY_PHRASES = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
-"""Of torch on a CPU, on Windows, on accelerators and in JAX, and of CUDA's libraries: no class is theirs alone."""
+"""Words in messages of torch (on a CPU, Windows, accelerators), JAX and CUDA's libraries: they raise no own class."""
 
 
 def cache_numbers_per_token(layers: int, kv_heads: int, head_dim: int, views: int = 0) -> int:

@@ -35,7 +35,7 @@ class MethodKey:
     at: int | None = None
     """Length in tokens for which it is set at all lengths; None: the length of each text."""
     over: str = DEFAULT_ROPE_START
-    """Its start on a scaled model (`lexbench.methods.scaled`)."""
+    """Start of the method on a model with scaled RoPE (`lexbench.methods.scaled`)."""
     layers: str | None = None
     twin: int = 1
     """Number among methods that share all of the above and yet differ, as in a default that has changed since."""

@@ -61,7 +61,7 @@ class Model:
     config_section: str | None = None
     """Section of config.json that holds the text model's settings; None: the top level."""
     max_position_embeddings: int | None = None
-    """As config.json states it; a scaling of the angles may be computed from it."""
+    """Number of positions in tokens that config.json states; a scaling of the angles may be computed from it."""
     frequencies: tuple[float, ...] | None = None
     """[rotated / 2] radians per token where they are not b^(-2p/d), as methods see a scaled RoPE (`core.scaled`)."""
     layer_types: tuple[str, ...] | None = None

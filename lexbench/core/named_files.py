@@ -6,7 +6,7 @@ from pathlib import Path
 
 CLASS_PATTERN = re.compile(r"^(@dataclass\b[^\n]*\n)?class ([A-Za-z]\w*)", re.MULTILINE)
 TOP_LEVEL = re.compile(r"^[^\s#)]", re.MULTILINE)
-"""Begin of a statement outside of a class."""
+"""Beginning of a statement that is not part of the class above."""
 
 
 def only_class(file: Path, method: str | None) -> str | None:

@@ -41,7 +41,7 @@ class Sample:
     cluster: str
     """Document or haystack: examples of one cluster are not independent."""
     tokens: int
-    """Realised length in tokens: BOS, prompt and room for the answer."""
+    """Realised length in tokens: BOS, prompt and the limit of new tokens."""
     truncated: bool = False
     failed: str | None = None
     """Why there is no answer. A failure has score 0; likelihoods and measures of attention leave it out and say so."""
@@ -60,12 +60,12 @@ class Sample:
     words: int | None = None
     """Whitespace-separated words that begin inside the targets."""
     floors: Mapping[str, float] = field(default_factory=dict)
-    """Mean nats per target that counting alone reaches on the same targets: uniform, unigram, bigram."""
+    """Mean NLL of counting models on the same targets, in nats, by name: uniform, unigram, bigram."""
     prompt: str | None = None
     """The question as text; a long one is shortened to the parts that matter."""
     output: str | None = None
     hit_room: bool | None = None
-    """Whether the model wrote until its room ended."""
+    """Whether the model wrote as many tokens as it may, without stopping by itself."""
     depth: float | None = None
     """Realised depth of the needle, 0 (start) to 1 (end)."""
     facts: Mapping[str, Any] = field(default_factory=dict)

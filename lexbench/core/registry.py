@@ -221,7 +221,7 @@ def read_named_config(group: str, name: str) -> dict[str, Any]:
 
 
 def expand_entries(group: str, given: Any, setting: str, example: str) -> list[dict[str, Any]]:
-    """Yamls given by name, or by name and parameters that override the yaml's: each with its name.
+    """Configs of a setting's list of names, or of names with parameters that override the yaml's; each with `name`.
 
     Raises ConfigError for what is no list of these.
     """
@@ -531,7 +531,7 @@ RECOGNISING_ATTRIBUTES = {
     "corpus": "documents",
     "backend": "attend",
 }
-"""The attribute by which the class of a noun is recognised in a file."""
+"""Attribute by which the class of a noun is recognised in a user's file, by noun."""
 
 
 def _class_in(config: Mapping[str, Any], noun: str) -> type:

@@ -19,10 +19,12 @@ Tokens = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question:
-    """The common part of all kinds of questions."""
+    """Number, cluster and facts of a question of any kind."""
 
     index: int
+    """Number of the question in its cell; the sample keeps it, and both sides of a comparison are paired by it."""
     cluster: str
+    """Document or haystack: questions of one cluster are not independent, so intervals resample clusters."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts for scoring and for readers: expected answer, depth, document."""
 
@@ -30,7 +32,7 @@ class Question:
 @with_old_fields(room="max_new_tokens")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generate(Question):
-    """Continue the prompt by at most `room` tokens."""
+    """Continue the prompt by at most `max_new_tokens` tokens."""
 
     prompt: Tokens
     max_new_tokens: int
@@ -51,7 +53,7 @@ class Generate(Question):
 
     @property
     def length(self) -> int:
-        """Tokens of prompt, thought and room."""
+        """Tokens of the prompt, with the limits of the thought and of new tokens."""
         return len(self.prompt) + self.thought + self.max_new_tokens
 
     def contains_stop_text(self, text: str) -> bool:
@@ -116,7 +118,7 @@ class ClassifyTokens(Question):
 @with_old_fields(start="first_target")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loglikelihood(Question):
-    """Negative log-likelihood of tokens[start:], each given all tokens before it."""
+    """Negative log-likelihood of tokens[first_target:], each given all tokens before it."""
 
     tokens: Tokens
     first_target: int
@@ -124,7 +126,7 @@ class Loglikelihood(Question):
     """UTF-8 bytes of the targets."""
     words: int
     floors: Mapping[str, float] = field(default_factory=dict)
-    """Mean nats per target that counting alone reaches, by name: uniform, unigram, bigram (`taskkit.floors`)."""
+    """Mean NLL of counting models on the targets, in nats, by name: uniform, unigram, bigram (`taskkit.floors`)."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
@@ -160,7 +162,7 @@ class ProbeAttention(Question):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasureDivergence(Question):
-    """Compare the next-token distributions at tokens[start:] with those of the same text under another method."""
+    """Compare the distributions of tokens[first_target:] under this method with those under another method."""
 
     tokens: Tokens
     first_target: int
@@ -178,21 +180,21 @@ class MeasureDivergence(Question):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GenerateAnswer:
-    """Answer to Write: the new tokens only, without the prompt."""
+    """Answer to `Generate`: the new tokens only, without the prompt."""
 
     tokens: Tokens
     text: str
     hit_room: bool
-    """Whether the room ended before the model stopped."""
+    """Whether the model wrote `max_new_tokens` tokens without stopping by itself."""
     thought: str = ""
-    """What the model thought before, without its markers; no part of `tokens` and `text`."""
+    """The thought in front of the answer, without its markers; no part of `tokens` and `text`."""
     thought_cut: bool = False
     """Whether the budget ended in thought, so that there is no answer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoglikelihoodAnswer:
-    """Answer to Score."""
+    """Answer to `Loglikelihood`."""
 
     nll: NDArray[np.float32]
     """[targets] NLL of each target, nats."""
@@ -200,7 +202,7 @@ class LoglikelihoodAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChooseAnswer:
-    """Answer to Choose."""
+    """Answer to `Choose`."""
 
     nll: NDArray[np.float64]
     """[options] summed NLL of each option's tokens, nats."""
@@ -208,7 +210,7 @@ class ChooseAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassifyTokensAnswer:
-    """Answer to Mark."""
+    """Answer to `ClassifyTokens`."""
 
     nll: NDArray[np.float32]
     """[places, options] NLL of each option, normalised over the whole vocabulary, nats."""
@@ -216,10 +218,10 @@ class ClassifyTokensAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProbeAttentionAnswer:
-    """Answer to Probe: statistics of attention logits and weights, with the whole method applied."""
+    """Answer to `ProbeAttention`: statistics of attention logits and weights, with the whole method applied."""
 
     statistics: Mapping[str, NDArray[np.float64]]
-    """By name. s[n] is the mean logit at distance n over all queries that see distance n; NaN if none does.
+    """Arrays by name. s[n] is the mean logit at distance n over all queries that see distance n; NaN if none does.
 
     resolution         [layers, heads]  R(s), in (0, 1] (LEX, arXiv 2212.10554, eq. 4), over n below `reach`
     resolution_shared  [layers, heads]  the same over n below `shared`
@@ -241,7 +243,7 @@ class ProbeAttentionAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasureDivergenceAnswer:
-    """Answer to Diverge, with one number for each target."""
+    """Answer to `MeasureDivergence`, with one number for each target."""
 
     divergence: NDArray[np.float32]
     """KL(other method's distribution || this method's), nats."""
@@ -271,13 +273,13 @@ class Outline:
 
     questions: int
     length: float
-    """Tokens of a question, its room included; the mean, where they differ."""
+    """Tokens of a question and its answer; the mean, where they differ."""
     max_new_tokens: float = 0
-    """Tokens of a question that are written; 0: none is."""
+    """Tokens that are written for a question, at most; 0: it is not answered by writing."""
     per_text: int = 1
     """Questions behind one text, which may be read once."""
     apart: float = 0
-    """Tokens of a question behind the text that it shares with others, its room included."""
+    """Tokens of a question and its answer behind the text that it shares with others."""
     probes: bool = False
     """Whether attention is measured."""
 
@@ -389,7 +391,7 @@ class Task:
         return Outline(n, length)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """From a question and its answer to a sample."""
+        """Score the answer to a question; returns the sample."""
         raise NotImplementedError
 
     def rng(self, *place: int | str) -> np.random.Generator:

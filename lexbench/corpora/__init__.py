@@ -12,14 +12,14 @@ from lexbench.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Document:
-    """One text; samples drawn from one document form a cluster."""
+    """Text with a name; samples that are drawn from one document form a cluster."""
 
     name: str
     text: str
 
 
 class Corpus(Protocol):
-    """Texts in a fixed order."""
+    """Source of documents in a fixed order, with a hash of all of them."""
 
     def documents(self) -> Iterator[Document]:
         """All documents, in the same order on every call; ConfigError where there are none."""
@@ -32,9 +32,9 @@ class Corpus(Protocol):
 
 
 OF_THIS_MACHINE = ("packages", "pydoc", "stdlib")
-"""Corpora whose text another machine may not have: it is what is installed here."""
+"""Names of corpora of texts that are installed on this machine; another one may have others."""
 MAX_STDLIB_LENGTH_TOKENS = 4096
-"""Tokens of the longest run that reads modules of the standard library where no corpus is named."""
+"""Longest length in tokens for which a run without a named corpus reads the standard library."""
 
 
 def default_corpus(longest: int) -> str:
@@ -50,7 +50,7 @@ def for_lengths(corpus: Corpus, lengths: Sequence[int]) -> Corpus:
 
 
 def python_files(root: Path, left_out: Collection[str]) -> Iterator[str]:
-    """Paths of the Python files below a folder, from it on, unsorted, without folders with a name in `left_out`."""
+    """Paths of all Python files below a folder, relative to it, unsorted; folders named in `left_out` are skipped."""
     for place, below, files in os.walk(root):
         below[:] = (name for name in below if name not in left_out)  # in place: os.walk enters what is left
         within = Path(place).relative_to(root)

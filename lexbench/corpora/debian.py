@@ -19,7 +19,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.registry import PACKAGE_FOLDER
 
 REFERENCE_LANGUAGES = ("en", "de", "es", "fr", "id", "it", "ja", "pt", "pt-br", "zh-cn", "zh-tw")
-"""Languages of the Debian Reference."""
+"""Language codes of the editions of the Debian Reference."""
 _REFERENCE = (
     "9f31d3a17df505de09689ca255512ea58c1fc47c59bb1b0c7bf1c23362e9743f",
     "3b0ce65fd63e75ddf8eb07ca36293425135080e690a07e06a6ac8bc8040ef0aa",
@@ -33,7 +33,7 @@ _REFERENCE = (
     "6d2d8d9a646397e28b04cdff23d2e4374101ebf9be348e35961af62c8a2d0977",
     "d2785bbfcb9c3eb6343a37520df595a720bb30fa634d4cf0750d1c04a0226057",
 )
-"""SHA-256 of the Debian Reference in each of these."""
+"""SHA-256 of each edition, in the order of `REFERENCE_LANGUAGES`."""
 
 
 @dataclass(frozen=True)

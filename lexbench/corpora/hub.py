@@ -14,7 +14,7 @@ from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
 
 SAVED_DATASET_FILES = ("state.json", "dataset_dict.json")
-"""One of these lies in a folder that `Dataset.save_to_disk` wrote."""
+"""Names of files, one of which lies in every folder of `Dataset.save_to_disk`."""
 
 
 @dataclass(frozen=True)

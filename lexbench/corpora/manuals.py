@@ -26,7 +26,7 @@ WHITE_SPACE_OF_TAG = {
     "/td": "\t",
     "/th": "\t",
 }
-"""White space that a tag stands for."""
+"""White space that replaces a tag of HTML."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ MAX_CHARACTERS_PER_TOKEN = 5
 """Characters of a token at most: 5.0 were found over a document and 4.2 over all, with the vocabularies of GPT-4 and
 GPT-4o; fewer with those of DeepSeek, Mistral and lexlet."""
 MAX_DEFAULT_LENGTH_TOKENS = 1 << 17
-"""Tokens of the longest length that documents are made for by themselves."""
+"""Longest length in tokens for which documents are made where the user gives no `size`."""
 
 
 @dataclass(frozen=True)

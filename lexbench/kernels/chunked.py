@@ -20,7 +20,7 @@ from lexbench.kernels.heads import Rotate
 from lexbench.kernels.spans import cut_into_spans, fold_blocks, max_span_queries, rotate_to_line, unfold_blocks
 
 Places = Callable[[Positions], Floats]
-"""From [n] positions of tokens to [n] positions to rotate to, or [n, bands]."""
+"""Function from [n] positions of tokens to [n] positions to rotate to, or [n, bands]."""
 
 
 def attend(
@@ -64,7 +64,7 @@ def attend(
     return output
 
 
-# Cached for identity, not for speed: `line_positions` and `decode.Step` know these functions again as keys.
+# Cached for identity, not for speed: `mapped_positions` and `DecodeStep` know these functions again as keys.
 @lru_cache(maxsize=64)
 def block_positions(rule: Blocks | Chunks) -> tuple[Places, Places, Places | None, Places]:
     """Positions of queries for keys of their own block, of the block before, of older ones (None: unseen); of keys."""

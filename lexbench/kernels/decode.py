@@ -1,4 +1,4 @@
-"""One token of each text of a batch, over keys that are kept rotated.
+"""Attention of one token of each text of a batch, over keys that are kept rotated.
 
 A query at position i sees ranges of keys, each under one rotation of the query and of the keys (`KeyRange`). Keys
 rotated to the same positions are a view, which a cache keeps and extends by one key a step (`Views`). Texts of a batch
@@ -24,7 +24,7 @@ from lexbench.kernels.spans import is_constant
 
 MadeValue = TypeVar("MadeValue")
 Edge = Callable[[Positions], Positions]
-"""From [B] positions of queries to [B] places of keys."""
+"""Function from [B] positions of queries to [B] places of keys."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class KeyRange:
 
 @dataclass
 class DecodeStep:
-    """What all layers share while they read one token of each text."""
+    """Numbers that all layers share while they read one token of each text."""
 
     lengths: Positions
-    """[B] tokens of each text, this one counted."""
+    """[B] number of tokens of each text, with the one being read."""
     memo: dict[Hashable, Any] = field(default_factory=dict)
 
     def make_once(self, name: Hashable, make: Callable[[], MadeValue]) -> MadeValue:
-        """What `make` returns, made for the first layer that asks."""
+        """Result of `make`, computed for the first layer that asks and kept for the others."""
         if name not in self.memo:
             self.memo[name] = make()
         found: MadeValue = self.memo[name]
@@ -61,7 +61,7 @@ class Views(Protocol):
     """Keys of one layer, as a cache keeps them."""
 
     values: Tensor
-    """[B, KV, K, D]."""
+    """[B, KV, K, D] values."""
 
     def view(self, line: Places | None, turn: Callable[[Tensor, int], Tensor]) -> Tensor:
         """[B, KV, K, D] keys rotated to line(j), kept under the line; None: as they arrived.
@@ -126,7 +126,7 @@ def attend(
     scaling: float,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """What `dense.attend` gives for the last token of each text.
+    """Attend as `dense.attend`, from the last token of each text.
 
     Args:
         queries: [B, H, 1, D], before rotation.

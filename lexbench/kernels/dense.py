@@ -174,7 +174,7 @@ def mask_outside_top_k(scores: Tensor, mask: TopKMask, here: Positions, there: P
 
 
 def _covering_slice(used: NDArray[np.bool_]) -> slice:
-    """The slice from the first to the last used place, in the largest step that reaches all used ones."""
+    """Slice from the first to the last used place, with the largest step that meets all used places."""
     places = np.flatnonzero(used)
     # A region of `Stairs` holds every m-th query: the step spares the others.
     step = int(np.gcd.reduce(np.diff(places))) if len(places) > 1 else 1

@@ -9,7 +9,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.kernels.flash import HAS_MIXED_PRECISION_PRODUCTS
 
 ToLogits = Callable[[Tensor], Tensor]
-"""From [..., T, W] states to [..., T, V] logits."""
+"""Function from [..., T, W] states to [..., T, V] logits."""
 WEIGHT_BLOCK_NUMBERS = 1 << 20
 """Numbers of a weight in float32 at once."""
 
@@ -51,7 +51,7 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
 
 
 def token_nll(hidden: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512) -> Tensor:
-    """-ln softmax(logits)[target] at every position.
+    """NLL of every target in nats: -ln softmax(logits)[target] at each position.
 
     Args:
         hidden: [P, T, W] states before the head, of P passes whose logits are `mix_passes`; usually one.

@@ -63,7 +63,7 @@ class Logits:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One key head and the G query heads that share it."""
+    """Queries and keys of one key head and of the G query heads that share it."""
 
     heads: slice
     queries: Tensor

@@ -1,4 +1,4 @@
-"""One token of each text in a step that can be recorded once and repeated, as a CUDA graph does.
+"""Attention of one token of each text, in a step that can be recorded once and repeated, as a CUDA graph does.
 
 It computes what `decode.attend` computes, from the same calls at every step: keys and values stand in buffers of fixed
 size, and what changes, positions and the ends of ranges, stands in tables on the device with one row a step. A counter,
@@ -21,7 +21,7 @@ from lexbench.kernels.fast import Form
 from lexbench.kernels.heads import Rotate
 
 Numbers = Callable[[Positions], "np.ndarray[Any, np.dtype[Any]]"]
-"""From [B] tokens of each text, the one being read counted, to [B] numbers, or rows of them."""
+"""Function from [B] numbers of tokens, with the one being read, to [B] numbers or [B, n] rows: positions, columns."""
 
 
 @dataclass
@@ -32,11 +32,11 @@ class Loop(DecodeStep):
     """
 
     total: int = 0
-    """Columns up to the token of the first step: texts stand padded on the left."""
+    """Number of columns up to and with the token of the first step: texts are padded on the left."""
     count: int = 1
-    """Steps."""
+    """Number of steps."""
     done: int = 0
-    """Steps that were taken, as whoever repeats them counts."""
+    """Number of steps that were taken, as counted by the code that repeats them."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def __post_init__(self) -> None:

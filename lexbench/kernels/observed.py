@@ -29,7 +29,7 @@ class Observed:
     mass: Tensor
     """[H, T] share of the weight at each distance."""
     entropy: Tensor
-    """[H] nats."""
+    """[H] entropy of the weights in nats."""
     first: Tensor
     """[H] share of the weight on the first tokens."""
 
@@ -55,7 +55,7 @@ def average_weights(queries: Tensor, keys: Tensor, logits: Logits, first: int, l
 
 
 class Observer:
-    """Collects the statistics of `Probed`: a backend calls it with the queries and keys of each layer.
+    """Collect the statistics of `ProbeAttentionAnswer`: a backend calls it with the queries and keys of each layer.
 
     Args:
         length: tokens of the text.

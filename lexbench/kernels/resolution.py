@@ -87,7 +87,7 @@ def mean_logits(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:
 
 
 def _curve(group: Group, logits: Logits) -> Tensor:
-    """[G, T] s[n]."""
+    """[G, T] mean logits s[n] at distance n of each query head."""
     if logits.made is not None:
         return _by_rows(group, logits)
     attention, biases = logits.attention, _biases(group, logits)

@@ -23,7 +23,7 @@ def rotate_keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
 
 
 def rotate_per_head(ratios: Sequence[float], rotate: Rotate) -> Rotate:
-    """Divide positions by ratios[h] for key head h and the query heads that share it."""
+    """Rotation to positions divided by ratios[h], for key head h and the query heads that share it."""
 
     def turn(vectors: Tensor, positions: Tensor) -> Tensor:
         places = positions.to(torch.float64)  # divided as integers, they would become float32

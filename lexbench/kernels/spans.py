@@ -44,7 +44,7 @@ def unfold_blocks(vectors: Tensor, count: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def mapped_positions(line: Callable[[Positions], Floats], start: int, stop: int, device: torch.device) -> Tensor:
-    """[stop - start] rotary positions of the tokens from `start` on; the same tensor each time, as layers ask alike."""
+    """[stop - start] rotary positions of the tokens from `start` on; the tensor is kept for all layers."""
     # Kept from a pass in inference mode, the tensor could not be used in a later one that needs gradients.
     with torch.inference_mode(False):
         return torch.from_numpy(np.asarray(line(np.arange(start, stop)))).to(device)

@@ -1,4 +1,4 @@
-"""One token of each text over ranges of keys in Triton kernels, for CUDA: where ranges end is read on the device.
+"""Attention of one token of each text over ranges of keys in Triton kernels; ends of ranges are read on the device.
 
 A range is cut into pieces, so that one text fills the GPU (as Flash-Decoding, pytorch.org/blog/flash-decoding): each
 program reads the keys of a piece for all heads that share them, and a second kernel merges the pieces of all ranges by

@@ -94,7 +94,7 @@ def _shared_bytes(x: Tensor) -> int:
 
 
 def _sizes(row_bytes: int, shared_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-    """Queries and keys of a block, warps, and stages of loads: those that should fit into shared memory.
+    """Sizes to try: queries and keys of a block, warps, stages of loads; all should fit into shared memory.
 
     A block of queries, and one of keys and one of values for each stage. The first is the fastest of those tried on an
     H200, for heads of 128 dimensions and for heads of 64; the others need less memory.

@@ -37,7 +37,7 @@ def rms_norm(vectors: Tensor, weight: Tensor, eps: float, from_one: bool = False
 
 @triton.jit
 def _kernel(x, weight, out, width, eps, FROM_ONE: tl.constexpr, ROUNDED: tl.constexpr, PADDED: tl.constexpr):
-    """One vector."""
+    """Normalise one vector; a program for each."""
     dims = tl.arange(0, PADDED)
     held, begin = dims < width, tl.program_id(0).to(tl.int64) * width
     numbers = tl.load(x + begin + dims, mask=held, other=0.0).to(tl.float32)

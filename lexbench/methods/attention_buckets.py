@@ -42,7 +42,7 @@ class AttentionBuckets:
             )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """One pass per base, the same at every length; Refused unless the model has plain RoPE."""
+        """Passes, one for each base, the same at every length; Refused unless the model has plain RoPE."""
         # In ratios to the model's base: the paper's numbers would lower a base of 500000 instead of raising it.
         own = model.rotary_base()
         bases = [own * ratio for ratio in BASE_RATIOS] if self.bases is None else self.bases

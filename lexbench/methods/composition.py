@@ -27,7 +27,7 @@ class Method(Protocol):
     A modifier also has `over(attention, model, length) -> Attention`, which changes the attention of the methods before
     it. In a composition it is called instead of `attention`. A method that its paper fits to each text anew has
     `per_text = True`: a deployment pays on short texts what it pays here. A method of lexbench states its `family`, one
-    of `report.looks.FAMILIES`, which gives it a marker and a panel in figures.
+    of `report.looks.METHOD_FAMILIES`, which gives it a marker and a panel in figures.
     """
 
     def attention(self, model: Model, length: int) -> Attention:
@@ -241,7 +241,7 @@ def _follows_without_factor(config: Mapping[str, Any]) -> bool:
 
 
 def other_attention(against: str, own: Attention, model: Model, length: int) -> Attention:
-    """The other side of a `Diverge` question: that of the method named, or `own` with an uncompressed cache.
+    """Attention of the other side of a `MeasureDivergence`: of the named method, or `own` with an uncompressed cache.
 
     Refused where the method does not allow the model.
     """
@@ -273,7 +273,7 @@ def _per_text(method: Any) -> bool:
 
 
 def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The configs of a setting `method` with its name: one, or those that `several` lists.
+    """Configs of the methods of a setting `method`, each with its name: one, or all that `several` lists.
 
     Each of these has the parameters that stand beside the list; ConfigError where it does not take one.
     """
@@ -297,7 +297,7 @@ def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
 def method_entries(
     listed: Any, setting: str = "compose", example: str = "[yarn,{name:rerope,window:64}]"
 ) -> list[dict[str, Any]]:
-    """For each entry, the method's yaml, overridden by the entry's parameters, with the name.
+    """Configs of entries: of each the method's yaml, overridden by the entry's parameters, with the name.
 
     An entry that combines methods with parameters, `{compose: [...]}`, needs no name. Of another entry than these,
     ConfigError names the `setting`, with an `example`.

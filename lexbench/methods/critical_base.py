@@ -38,7 +38,7 @@ class CriticalBase(Rebased):
             )
 
     def _base(self, model: Model, length: int) -> float:
-        """The same base at every length; Refused for a base of at most 1."""
+        """Base of the frequencies, the same at every length; Refused for a base of at most 1."""
         if model.frequencies is not None:
             raise Refused(
                 "critical_base sets all frequencies by one base, which leaves nothing of the scaled ones of "

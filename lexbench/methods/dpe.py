@@ -84,7 +84,7 @@ class Dpe:
         return PUBLISHED_BAND_GROUPS[self.groups] if isinstance(self.groups, str) else tuple(self.groups or ())
 
     def _fitting_group(self, model: Model, length: int) -> int:
-        """2 length / L rounded up; with a window, the next number that divides it."""
+        """Size of a group of positions: 2 length / L rounded up; with a window, the next number that divides it."""
         if length <= model.trained_length:
             return 1
         least = -(-2 * length // model.trained_length)
@@ -115,5 +115,5 @@ def _check_groups(groups: Any) -> tuple[int, ...] | str | None:
 
 
 def _of_bands(lines: Sequence[PositionMap]) -> PositionMap | Bands:
-    """One line where all bands have the same."""
+    """Map of positions of all bands: a single one where they have the same."""
     return lines[0] if len(set(lines)) == 1 else Bands(tuple(lines))

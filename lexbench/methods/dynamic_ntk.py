@@ -79,7 +79,7 @@ class DynamicNtk:
         return Attention(inv_freq=model.inv_freq(base))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `default` with the raised base.
+        """Rope parameters of transformers' config, of type `default`, with the raised base.
 
         With hf_dynamic its `dynamic`, which takes L from max_position_embeddings: that must be the trained length.
         """

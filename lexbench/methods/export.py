@@ -169,7 +169,7 @@ def _unread_by_vllm(rope: Mapping[str, Any], model: Model, own: bool) -> str | N
 
 
 def _parameters(method: Method | None, attention: Attention, model: Model, length: int, target: str) -> dict[str, Any]:
-    """Rope parameters: those that the method states, or another base or factor, or one factor per pair."""
+    """Rope parameters for a target: stated by the method, or another base or factor, or one factor for each pair."""
     scale = attention.scale or 1.0
     # First what the method itself states, then the fewest numbers that say the same, then one factor for each pair.
     rope = _method_rope_parameters(method, model, length)

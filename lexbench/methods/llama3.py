@@ -60,7 +60,7 @@ class Llama3:
         return Attention(inv_freq=blend_by_rotations(model, factor, slow=slow, fast=fast))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `llama3`."""
+        """Rope parameters of transformers' config, of type `llama3`."""
         model = with_trained_length(model, self.trained_length)
         return transformers_rope_parameters(
             model,

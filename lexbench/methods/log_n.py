@@ -35,7 +35,7 @@ class LogN:
             )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """One multiplier per query; Refused where the trained length is one token, whose logarithm is 0."""
+        """Multiplier of each query; Refused where the trained length is one token, whose logarithm is 0."""
         trained_length = self.trained_length or model.trained_length
         if trained_length < 2:
             raise Refused(f"log_n needs a trained length of at least 2, {model.name} has 1: give trained_length")

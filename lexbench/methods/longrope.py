@@ -79,7 +79,7 @@ class Longrope:
         )
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `longrope`; Refused with start_tokens, which it does not know."""
+        """Rope parameters of transformers' config, of type `longrope`; Refused with start_tokens, which it lacks."""
         if self.start_tokens:
             raise Refused("transformers' longrope has no start tokens: give start_tokens=0")
         model = with_trained_length(model, self.trained_length)

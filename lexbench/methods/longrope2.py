@@ -84,7 +84,7 @@ class Longrope2:
         return Attention(inv_freq=model.inv_freq() / factors, scale=self._scale(model, length))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `longrope` with short factors of 1."""
+        """Rope parameters of transformers' config, of type `longrope`, with short factors of 1."""
         model = with_trained_length(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
         return transformers_rope_parameters(

@@ -19,5 +19,5 @@ class NoMethod:
         return Attention()
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `default`; Refused unless the model has plain RoPE."""
+        """Rope parameters of transformers' config, of type `default`; Refused unless the model has plain RoPE."""
         return transformers_rope_parameters(model, "default")

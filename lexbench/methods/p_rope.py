@@ -40,7 +40,7 @@ class PRope:
         return Attention(inv_freq=np.where(kept, model.inv_freq(), 0.0))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `proportional`; Refused where the model rotates a part of its heads."""
+        """Rope parameters of transformers' config, of type `proportional`; Refused for partly rotated heads."""
         if model.rotated < model.head_dim:
             raise Refused(
                 f"transformers' proportional is for whole heads, {model.name} rotates {model.rotated} of "

@@ -33,5 +33,5 @@ class Pi:
         return Attention(inv_freq=model.inv_freq() / resolve_factor(self.factor, model, length))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `linear`."""
+        """Rope parameters of transformers' config, of type `linear`."""
         return transformers_rope_parameters(model, "linear", factor=resolve_factor(self.factor, model, length))

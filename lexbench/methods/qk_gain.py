@@ -40,6 +40,6 @@ class QkGain:
             )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """One multiplier per query."""
+        """Multiplier of queries: of all, or of the ones from the trained length on."""
         gain = yarn_scale(resolve_factor(None, model, length)) if self.gain is None else float(self.gain)
         return Attention(query_scale=ConstantScale(gain, begin=0 if self.everywhere else model.trained_length))

@@ -30,7 +30,7 @@ class Resonance:
         return self.over(Attention(), model, length)
 
     def over(self, attention: Attention, model: Model, length: int) -> Attention:
-        """The same Attention with rounded wavelengths, in all its layers and passes; pairs that do not rotate stay so.
+        """Round the wavelengths of an Attention in all its layers and passes; pairs that do not rotate stay so.
 
         Where it has no frequencies, the model's own are rounded; Refused unless the model has plain RoPE. ConfigError
         where frequencies change while a text is read (`dynamic`).

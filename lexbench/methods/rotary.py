@@ -200,7 +200,7 @@ class Rebased:
         return Attention(inv_freq=model.inv_freq(self._base(model, length)))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `default` with that base."""
+        """Rope parameters of transformers' config, of type `default`, with the base of the method."""
         return transformers_rope_parameters(model, "default", rope_theta=self._base(model, length))
 
 

@@ -52,9 +52,9 @@ class LayerRope:
     kind: str | None
     """Kind of the layers; None: all layers share it."""
     layers: tuple[int, ...] | None
-    """None: all."""
+    """Numbers of the layers; None: all."""
     parameters: Mapping[str, Any]
-    """As in transformers' config, base included; `rope_type` is default where it is plain."""
+    """Rope parameters as in transformers' config, base included; `rope_type` is default where RoPE is plain."""
     plain: Model
     """The model with this RoPE unscaled, at the model's trained length."""
 
@@ -269,7 +269,7 @@ def _change_parts(made: Attention, change: Callable[[Attention], Attention]) -> 
 
 
 def join_layers(by_layer: Sequence[Attention]) -> Attention:
-    """One Attention from those of all layers."""
+    """Join one Attention per layer into one, with a slot `layers` where they differ."""
     if passes := max(len(made.mixture or ()) for made in by_layer):
         # A layer without passes of its own is the same in each.
         by_pass = zip(*(made.mixture or (made,) * passes for made in by_layer), strict=True)

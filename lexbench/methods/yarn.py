@@ -84,7 +84,7 @@ class Yarn:
         return Attention(inv_freq=model.inv_freq() * (kept + (1 - kept) / factor), scale=self._scale(factor))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `yarn`; Refused where its ramp runs backwards and ours is a step."""
+        """Rope parameters of transformers' config, of type `yarn`; Refused where its ramp runs backwards."""
         model = with_trained_length(model, self.trained_length)
         factor = self._factor(model, length)
         low, high = self._ramp(model)

@@ -140,7 +140,7 @@ def write_contents(
 
 
 def _run_in_forks(tasks: Sequence[Callable[[], object]], aside: bool) -> Callable[[], None]:
-    """Start tasks in child processes if that is wanted and possible; the function that does those that are left.
+    """Start tasks in child processes, if it is wanted and possible; returns a function that does the remaining tasks.
 
     Each process, one a core and `MAX_REPORT_PROCESSES` at most, takes the next task until there is none.
     """

@@ -20,12 +20,12 @@ class Diagnosis:
 
     folders: int
     cells: int
-    """Finished ones, refused ones among them."""
+    """Finished cells, refused ones among them."""
     unfinished: int
     faults: list[str]
-    """One line each."""
+    """Faults of files and cells, one line each."""
     milliseconds: float
-    """Of a cell, without reading it."""
+    """Milliseconds to examine a cell, without the time to read it."""
 
 
 def examine_runs(folders: Sequence[Path]) -> Diagnosis:

@@ -63,7 +63,7 @@ def align_columns(grid: Grid) -> str:
 
 
 def markdown_heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escape_markdown) -> list[str]:
-    """Lines of a Markdown heading and of what is said below it."""
+    """Lines of Markdown: a heading, and the lines `above` the table below it."""
     return [f"## {safe(title)}", "", "  \n".join(map(safe, above)), ""]
 
 
@@ -211,6 +211,6 @@ def replace_infinities(value: Any, instead: Callable[[float], str | None] = lamb
 
 
 def emphasis_as_html(text: str) -> str:
-    """Markdown's `**`, `*` and backticks as HTML; the rest is escaped."""
+    """HTML of a line of Markdown: `**word**` bold, `*word*` italic, backticks removed; the rest is escaped."""
     text = re.sub(r"\*\*(\w+)\*\*", r"<b>\1</b>", html.escape(text, quote=False))
     return re.sub(r"`([^`]+)`", r"\1", re.sub(r"\*(\w+)\*", r"<i>\1</i>", text))

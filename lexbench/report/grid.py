@@ -12,25 +12,25 @@ from lexbench.stats.values import format_record_value, format_share, sample_coun
 from lexbench.stats.wording import count_with_noun, format_signed
 
 TRUNCATION_NOTE = "cut: share of the samples that were truncated."
-"""Below a table whose entries show that share."""
+"""Line below a table whose entries show that share."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridEntry:
-    """One entry of a grid."""
+    """Cell of a printed table: the text of a value, its interval, marks and notes."""
 
     text: str
     """The rounded value, a label, or the reason for no value."""
     ends: tuple[str, str] | None = None
-    """The 95 % interval."""
+    """Both ends of the 95 % interval, as text; None: no interval is shown."""
     best: bool = False
-    """Best of its column at the displayed precision."""
+    """Whether it is the best of its column, at the displayed precision."""
     level: bool = False
-    """Ties with the best statistically."""
+    """Whether a paired test does not tell it from the best of its column."""
     star: bool = False
-    """Significant."""
+    """Whether the value is significant: it gets a star."""
     more: str = ""
-    """Counts and shares behind the interval."""
+    """Counts and shares that are printed behind the interval."""
     notes: tuple[str, ...] = ()
 
 
@@ -45,9 +45,9 @@ class Grid:
     title: str = ""
     above: Sequence[str] = ()
     remarks: Sequence[str] = ()
-    """Below the rows, before the notes of entries."""
+    """Lines below the rows, before the notes of entries."""
     below: Sequence[str] = ()
-    """After the notes."""
+    """Lines below the notes."""
 
     def entries_with_notes(self) -> tuple[list[list[tuple[GridEntry, str]]], list[str]]:
         """Each entry with the text behind its value: interval, counts, numbers of its notes; and the lines below."""

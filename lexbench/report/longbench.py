@@ -25,7 +25,7 @@ class LongBenchTable:
     """One table: a model under a method, at one ceiling."""
 
     cell: Cell
-    """One of the cells, for what all share."""
+    """One of the cells, for the fields that all share."""
     rows: Mapping[str, Mapping[str, Record]]
     """Data set to column to the record of its official metric; no columns where it is refused."""
     refused: Mapping[str, str]

@@ -61,11 +61,11 @@ MAX_PANEL_LINES = 8
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn."""
+    """Colour, marker and dashes of a method in figures."""
 
     family: str
     tone: int
-    """0: ink, 1: the reader's own; else 2 + the place in FAMILY_COLOURS."""
+    """Number of the colour: 0 ink, 1 the reader's own methods, else 2 + the place in FAMILY_COLOURS."""
     marker: str
     dash: int = 0
     """Place in DASH_PATTERNS."""
@@ -75,7 +75,7 @@ class Look:
 
     @property
     def colour(self) -> str:
-        """On paper."""
+        """Colour on paper, as #RRGGBB."""
         return LIGHT_PAGE_COLOURS[self.tone]
 
 

@@ -36,8 +36,8 @@ POINTS_PER_INCH = 72.27
 """TeX's points in an inch."""
 BOLD_WIDTH_FACTOR = 1.15
 WIDTH_FACTORS_OF_SIZE = {9.0: (1.028, 1.028), 8.0: (1.063, 1.063), 7.0: (1.139, 1.165), 5.0: (1.362, 1.45)}
-"""By points, widths of the digits of cmr9, cmr8, cmr7 and cmr5 as multiples of cmr10's scaled to their size, and the
-most of all other letters (the fonts' metrics, read by TeX)."""
+"""Widths of the digits of cmr9, cmr8, cmr7 and cmr5, by size in points, as multiples of cmr10's scaled to that size;
+and the largest such multiple of all other letters (the fonts' metrics, read by TeX)."""
 INTERVAL_PLACES = ("below", "beside", "none")
 MEASURED_FONTS = ("cmr10.ttf", "STIXGeneral.ttf")
 

@@ -67,7 +67,7 @@ def write_report(
 
 
 def first_of(page: Path) -> list[str]:
-    """The first sentence of a report and the path of its first figure, as far as it has them."""
+    """First sentence of a report and path of its first figure; it may lack one or both."""
     told = read_object(page.parent / "tables" / "first.json", "write the report anew")
     figure = told.get("figure")
     return [*([told["sentence"]] if told.get("sentence") else []), *([str(page.parent / figure)] if figure else [])]

@@ -32,7 +32,7 @@ def named_tasks(cells: Iterable[Cell], wanted: Sequence[str]) -> set[str]:
 
 
 def check_highlight(known: Iterable[MethodKey], wanted: Collection[str]) -> None:
-    """ConfigError for a method to highlight that these labels do not name, with or without their parameters."""
+    """ConfigError for a wanted name that no known method has, with or without its parameters."""
     methods = set(known)
     names = {name for method in methods for name in method.names}
     _check(wanted, "method to highlight", sorted(map(str, methods)), names)

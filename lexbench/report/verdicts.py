@@ -35,7 +35,7 @@ def _too_few_words(found: TaskVerdict) -> str:
 
 
 def _lengths(found: Sequence[SignificantLength]) -> str:
-    """`256, 512 (1 of 3 seeds)`: lengths that hold for all of the seeds asked there, and those that hold for some."""
+    """`256, 512 (1 of 3 seeds)`: lengths with the verdict, and of how many seeds where not of all."""
     return ", ".join(
         f"{each.length} ({each.seeds} of {each.asked} seeds)" if each.seeds < each.asked else str(each.length)
         for each in found

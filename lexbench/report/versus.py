@@ -34,7 +34,7 @@ class Versus:
     """The answer of `versus`."""
 
     text: str
-    """For a terminal."""
+    """Text for a terminal."""
     files: tuple[Path, ...]
 
 
@@ -98,7 +98,7 @@ def sentence(table: Table, found: Differences | None, mine: MethodKey) -> str:
 
 
 def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKey) -> Differences | None:
-    """The leads of a method; none is significant on a text that the model does not speak."""
+    """The leads of a method; none is significant on a text whose language the model has not learned."""
     found, silent = leads(table, samples, mine), _why_silent(table)
     if found is None or silent is None:
         return found

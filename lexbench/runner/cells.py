@@ -93,7 +93,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One planned cell: the objects that it is made of, and its workload."""
+    """Planned cell: the objects that it is made of, and its workload."""
 
     method: MethodComponent
     task: Component

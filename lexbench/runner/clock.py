@@ -1,4 +1,4 @@
-"""What a cell takes: seconds in all, and those of each answer."""
+"""Time of a cell: seconds in all, and of each answer."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ class CellClock:
     def __init__(self) -> None:
         self._started, self._waited = time.monotonic(), 0.0
         self.timings: list[tuple[float, int]] = []
-        """Of each answer the seconds until it was there, and its tokens."""
+        """Seconds until each answer was there, and its tokens."""
 
     @property
     def seconds(self) -> float:

@@ -23,7 +23,7 @@ class CollapseLengths:
         self._within: dict[tuple[MethodKey, str, int], tuple[int, float]] = {}
         """The longest length within the trained one that is known, and its value."""
         self._at: dict[tuple[MethodKey, str, int], tuple[int, str]] = {}
-        """The length of a collapse, and what is said of it."""
+        """Length of a collapse in tokens, and the reason in words."""
 
     def learn(self, finished: FinishedCell) -> None:
         """Take in a finished cell: its NLL, or else its accuracy or first score, less chance."""
@@ -42,7 +42,7 @@ class CollapseLengths:
             self._at[key] = min(found, self._at.get(key, found))
 
     def reason(self, cell: Cell) -> str | None:
-        """Why a longer cell is skipped; None: it is measured."""
+        """Reason why a cell is skipped that is longer than a collapse; None: it is measured."""
         length, said = self._at.get((cell.method, cell.task, cell.seed), (cell.length, ""))
         return f"{said}, and stop_after_collapse is set: run again without it" if length < cell.length else None
 

@@ -16,7 +16,7 @@ from lexbench.runner.cells import PlannedCell, Workload
 from lexbench.stats.wording import count_with_noun
 
 FORWARD_SPEED_SHARE = 0.5
-"""Share of a large matrix product's speed that a whole forward pass reaches."""
+"""Speed of a whole forward pass as a share of that of a large matrix product."""
 FORWARD_PASSES_PER_PROBE = 3
 """Cost of a probe, in forward passes, as measured with the weights of half of the queries."""
 SECONDS_PER_CELL, SECONDS_PER_QUESTION, SECONDS_PER_WRITTEN_TOKEN = 0.02, 0.002, 0.005

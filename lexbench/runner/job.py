@@ -184,7 +184,7 @@ def _resolve_task(task: Component, lengths: Sequence[int]) -> Component:
 def _price_methods(
     methods: Sequence[Mapping[str, Any]], named: Sequence[MethodComponent], model: Model, inside: int, longest: int
 ) -> list[MethodComponent]:
-    """The methods that follow the length, set as for the longest; without those that are measured anyway."""
+    """Methods that follow the length, set as for the longest one, but for those that are measured anyway."""
     known, found = {method.key for method in named}, []
     for config, method in zip(methods, named, strict=True):
         if fixed := deployed_config(config, model, inside, longest):

@@ -271,7 +271,7 @@ def _format_bytes(held: float) -> str:
 
 
 def write_job_file(store: Store, job: Job, backend: BackendFacts, cells: Sequence[OpenCell] = ()) -> None:
-    """Write jobs/<hash>.json: what was asked, what it is measured with, and the cells in their order."""
+    """Write jobs/<hash>.json: the settings, the backend that measures, and the cells in their order."""
     measured = {
         "model_revision": backend.revision,
         "backend": backend.version,

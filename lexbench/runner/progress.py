@@ -24,7 +24,7 @@ from lexbench.stats.wording import count_with_noun, join_first_few
 MAX_SUMMING_TIME_SHARE = 0.02
 """Share of a run's time for sums over all cells that are left: there may be very many."""
 SECONDS_BEFORE_LINE = 1.0
-"""Seconds of work without a bar after which a line says what is done."""
+"""Seconds of work without a bar after which a line with the work's name is printed."""
 BAR_FORMAT = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
 
 
@@ -81,7 +81,7 @@ class Sweep:
         return self._lines and self._bar is None
 
     def show(self, left: float, text: str) -> None:
-        """Draw the bar: seconds that the job at work still needs, and what it is at."""
+        """Draw the bar: `left` seconds that the present job still needs, and a text on its present work."""
         if self._bar is None:
             return
         spent = time.monotonic() - self._started
@@ -97,7 +97,7 @@ class Sweep:
         print(f"{spent}<{to_go}, {self._job(text)}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """End the bar; its last state stays on the screen."""
         if self._bar is not None:
             self._bar.refresh()
             self._bar.close()
@@ -213,7 +213,7 @@ class Progress:
             self.show(cell)
 
     def count_sample(self, cell: OpenCell) -> None:
-        """One more sample of a cell is kept."""
+        """Count one more sample of a cell."""
         with self._lock:
             self._parts[cell.id] += 1 / cell.n
             self.show(cell)

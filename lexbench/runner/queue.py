@@ -25,7 +25,7 @@ class CellQueue:
     def __init__(self, cells: Iterable[OpenCell], store: Store, ascending: bool = False) -> None:
         self._left: dict[str, OpenCell] = {}
         self._of_method: dict[MethodKey, dict[str, OpenCell]] = {}
-        """The same cells, by method."""
+        """Open cells by method, then by id."""
         self._held: dict[str, OpenCell] = {}
         """Cells that another run measures."""
         self._busy: dict[str, OpenCell] = {}

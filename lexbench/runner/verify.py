@@ -35,13 +35,13 @@ MIN_EFFECT_NOISE_MULTIPLE = 5.0
 
 @dataclass(frozen=True)
 class MethodCheck:
-    """One property of a method under test."""
+    """Result of one check of a method."""
 
     name: str
     passed: bool | None
     """None: not promised, or nothing to see at this length."""
     explanation: str
-    """The measured value, or why there is none."""
+    """The measured value, or the reason for none."""
 
 
 def verify_attention(backend: Backend, attention: Attention, length: int) -> list[MethodCheck]:
@@ -150,7 +150,7 @@ def _check_finite(logits: "Tensor") -> MethodCheck:
 
 
 def failure_of_checks(checks: Sequence[MethodCheck]) -> str | None:
-    """Why a method must not be measured, or None."""
+    """Reason why a method must not be measured: its failed checks; None: it passes."""
     failed = [f"{check.name} ({check.explanation})" for check in checks if check.passed is False]
     return f"failed its self-check: {', '.join(failed)}" if failed else None
 

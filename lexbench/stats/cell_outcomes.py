@@ -25,14 +25,14 @@ class CellOutcomes:
     id: str
     """Hash of the measured cell."""
     cell: Cell
-    """With its identity, the attention replaced by a hash."""
+    """Cell with its identity, the attention replaced by a hash."""
     outcomes: Mapping[str, Sequence[Outcome]]
-    """By metric: nll, or every score and measure; empty where it is refused."""
+    """Outcomes by metric: nll, or every score and measure; empty where the cell is refused."""
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By metric: its floors by name (`stats.floors`); a baseline file holds none."""
+    """Floors by metric, then by name (`stats.floors`); a baseline file holds none."""
     refused: str | None = None
     failure: str | None = None
-    """Why the first sample failed that did."""
+    """Reason of the first failed sample."""
     again: bool = False
     """Deferred: refused for now, and measured by the next run."""
 
@@ -93,7 +93,7 @@ def text_of(cell: Cell) -> Text:
 
 
 def texts_not_learned(pairs: Iterable[tuple[CellOutcomes, CellOutcomes]]) -> dict[Text, str]:
-    """Why nothing is told of likelihoods, by the text of the second cells: on neither side the model speaks it.
+    """Reason why likelihoods are not compared, by text of the second cells: no model of both has learned its language.
 
     Asked at the longest length within the trained one, of `none` where the first side has it there
     (`floors.language_not_learned`).

@@ -42,14 +42,14 @@ WEALTH_SHARE_OF_STAKE = np.array([0.5, *[0.1] * 5])
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proof:
-    """What the paired losses of one comparison prove."""
+    """Result of a test on the paired losses of one comparison: whether the loss is proven to lie below a margin."""
 
     losses: Floats
     """[clusters] mean loss of each, in their order."""
     questions: int
     """Questions of these clusters that count: some of a cluster after the first question of another one do not."""
     margin: float
-    """In the metric's own unit, as all below."""
+    """Largest allowed loss, in the metric's own unit, as all amounts below."""
     cap: float
     mean: float
     """Mean loss of the clusters, not capped."""
@@ -58,7 +58,7 @@ class Proof:
     above: int
     """Clusters that lost more than the cap."""
     wealth: float
-    """The largest so far: 1 / wealth is an anytime-valid p-value."""
+    """Largest wealth of the bet so far: 1 / wealth is an anytime-valid p-value."""
     at: int | None
     """Clusters after which the wealth was 20; None: it was not, or the interval ends above the margin."""
     more: int | None

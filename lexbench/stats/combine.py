@@ -4,7 +4,8 @@ A level is the value of a group of outcomes, a cell or a part of it: sum of amou
 share clusters (documents) vary together, so their common part cancels in a difference; others independently.
 A combination is sum of weight * level. Its 95 % interval is
 
-    likelihoods    the bootstrap-t of the combination over joint resamples of clusters (`intervals.reaches`)
+    likelihoods    the bootstrap-t of the combination over joint resamples of clusters
+                   (`intervals.interval_halfwidths`)
     scores         value -+ sqrt(sum_ij r_ij d_i d_j), d_i the distance from weight_i level_i to that end of its own
                    interval (Wilson's), r_ij the correlation of both over clusters
 
@@ -260,7 +261,7 @@ class SummaryNote:
 
 
 def plain_notes(*texts: str) -> tuple[SummaryNote, ...]:
-    """Notes that stand beside any entry alike."""
+    """Notes that may stand beside any entry."""
     return tuple(SummaryNote(SummaryNoteKind.PLAIN, text) for text in texts)
 
 
@@ -275,7 +276,7 @@ class Summary:
     """Row of the table."""
     name: str
     value: float | None
-    """None: not measurable, reason in `notes`; inf: never, or beyond every measured length."""
+    """Value in `unit`; None: not measurable, reason in `notes`; inf: never, or beyond every measured length."""
     low: float | None = None
     high: float | None = None
     interval: str | None = None
@@ -283,7 +284,7 @@ class Summary:
     unit: str
     notes: tuple[SummaryNote, ...]
     p: float | None = None
-    """For a difference to the baseline: two-sided, by sign flips, uncorrected."""
+    """p-value of a difference to the baseline: two-sided, by sign flips, uncorrected."""
     limit: int | None = None
     """The longest judged length, which inf exceeds."""
     floor: float | None = None

@@ -121,18 +121,18 @@ class TaskVerdict:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskComparison:
-    """One task, by its headline metric."""
+    """Comparison of two sides on one task, by its headline metric."""
 
     task: str
     metric: str | None
-    """None: neither side has a value."""
+    """Metric of the comparison; None: neither side has a value."""
     trained_length: int
     """Value of side A."""
     entries: list[LengthComparison]
     verdict: TaskVerdict
     smallest: float | None = None
-    """In the table's unit: the largest of what each comparison may miss as the first of all (`pairs.missable`), and of
-    the differences that are not significant."""
+    """Largest difference that may be missed, in the table's unit: of each comparison's `pairs.detectable_difference`,
+    tested first of all, and of the differences that are not significant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -224,7 +224,7 @@ def _select_cells(cells: list[CellOutcomes], words: Sequence[str], side: str) ->
 
 
 def _without_prices(cells: list[CellOutcomes]) -> list[CellOutcomes]:
-    """Cells without those that tell only the price of another method's factor."""
+    """All cells but those that measure only the price of another method's factor."""
     priced = {
         trained: price_rows(_by_place(with_purposes(alike)))[1]
         for trained, alike in group_by_key((each.cell for each in cells), lambda cell: cell.trained_length).items()
@@ -290,7 +290,7 @@ def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> list[TaskCom
 
 
 def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: str | None) -> LengthComparison:
-    """One comparison, not yet corrected for the others; `silent` is why nothing is told of likelihoods."""
+    """Comparison at one length, not yet corrected for the others; `silent`: why likelihoods are not compared."""
     blank = LengthComparison(length=one.cell.length, seed=one.cell.seed)
     unlike = difference_in_kind(one.cell, other.cell) or difference_in_questions(one.cell, other.cell)
     for name, side in (("A", one), ("B", other)):
@@ -334,7 +334,7 @@ def _correct_by_holm(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
 
 
 def _verdicts(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
-    """With each task's verdict."""
+    """Tasks, each with its verdict."""
     comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
@@ -381,7 +381,7 @@ def _verdict_rows(task: TaskComparison, comparisons: int) -> TaskVerdict:
 
 
 def _significant_lengths(task: TaskComparison) -> dict[Direction, list[SignificantLength]]:
-    """By direction, the lengths with a significant difference."""
+    """Lengths with a significant difference, by direction."""
     asked = Counter(entry.length for entry in task.entries)
     found: dict[Direction, list[int]] = {}
     for entry in task.entries:

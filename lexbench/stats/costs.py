@@ -58,7 +58,7 @@ class Cost:
 
     @property
     def seconds_per_token(self) -> float | None:
-        """None for a refused cell."""
+        """Seconds per token of the cell's texts; None for a refused cell."""
         return self.seconds / self.tokens if self.tokens else None
 
     @functools.cached_property

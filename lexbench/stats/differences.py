@@ -109,7 +109,7 @@ def _with_sign(entry: Difference, side: int) -> Difference:
 def _difference(
     table: Table, known: Mapping[Place, Sequence[Outcome]], baseline: MethodKey, row: MethodKey, length: int
 ) -> Difference:
-    """One comparison, not yet corrected for the others."""
+    """Difference of a row to the baseline at one length, not yet corrected for the others."""
     record, base = table.entries[row, length], table.entries.get((baseline, length))
     about: dict[str, Any] = {"method": row, "length": length, "cell": record.cell}
     about["baseline_cell"] = base.cell if base else None

@@ -23,13 +23,13 @@ class DivergenceLevel:
 
     value: float
     low: float | None
-    """None for one cluster."""
+    """Lower end of the interval, nats or a share; None for one cluster."""
     high: float | None
     n: int
 
 
 def level(samples: Sequence[Sample], metric: str = DIVERGENCE_METRIC) -> DivergenceLevel | None:
-    """The mean of a metric over samples, without those that failed; None where all did."""
+    """Mean of a metric over all samples that did not fail; None where all did."""
     used = [sample for sample in samples if sample.failed is None and metric in sample.scores]
     values, clusters = [float(each.scores[metric]) for each in used], [each.cluster for each in used]
     if metric == DIVERGENCE_METRIC and (found := _mean(values, clusters)) and found.low is not None:

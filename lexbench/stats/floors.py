@@ -99,7 +99,7 @@ def at_floor(each: Standing) -> bool:
 
 
 def at_ceiling(each: Standing) -> bool:
-    """Whether a score's interval reaches 1."""
+    """Whether a score's interval contains 1."""
     if not metrics.is_score(each.metric) or each.value is None:
         return False
     return (each.value if each.high is None else each.high) >= 1
@@ -164,7 +164,7 @@ def _why_all_at_ceiling(found: Sequence[Standing], words: tuple[str, str, str]) 
 
 
 def language_not_learned(records: Sequence[Record]) -> str | None:
-    """Say in one line that the model does not speak a text, or that nothing shows it; None where it does.
+    """Line which says that the model has not learned a text's language, or that nothing shows it; None where it has.
 
     Args:
         records: of NLL, of one method, preferably the unmodified model; the longest within the trained length counts.
@@ -185,7 +185,7 @@ def language_not_learned(records: Sequence[Record]) -> str | None:
 def language_not_learned_by_outcomes(
     model: str, method: MethodKey, length: int, found: Sequence[Outcome], levels: Mapping[str, float]
 ) -> str | None:
-    """Say the same of outcomes without a Record, without what follows from it.
+    """First sentence of `language_not_learned`, of outcomes without a Record.
 
     Args:
         model: name of the model.
@@ -203,7 +203,7 @@ def language_not_learned_by_outcomes(
 def _language_sentences(
     model: str, method: MethodKey, length: int, standing: Standing, levels: Mapping[str, float], clusters: int
 ) -> tuple[str, str] | None:
-    """The sentences that a model does not speak a text, or may not, and what follows; None where it does."""
+    """Sentences that a model has not, or may not have, learned a text's language, and the consequence; else None."""
     known = {name: levels[name] for name in NGRAM_FLOOR_NAMES[:2] if name in levels}
     if not known or standing.value is None:
         return None

@@ -48,9 +48,9 @@ class Gain:
     refused: str | None
     """Why the cell has no samples."""
     gain: NllDrop | None
-    """From the shortest length to this one; None without pairs."""
+    """Drop of the NLL from the shortest length to this one; None without pairs."""
     step: NllDrop | None
-    """From the measured length before to this one."""
+    """Drop of the NLL from the measured length before to this one."""
 
 
 def context_gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
@@ -82,7 +82,7 @@ def nll_drop(table: Table, samples: Mapping[str, Sequence[Sample]], before: Plac
 
 
 Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
-"""By cluster and document: places of its targets, ascending, and their NLL; NaN where the sample failed."""
+"""Places of the targets, ascending, and their NLL in nats, by cluster and document; NaN where the sample failed."""
 
 
 def _targets(samples: Sequence[Sample]) -> Targets:

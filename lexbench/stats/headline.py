@@ -39,7 +39,7 @@ Samples = Mapping[str, Sequence[Sample]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadlineRow:
-    """One method."""
+    """Level, gain, retrieval and price of one method."""
 
     method: MethodKey
     level: Record | None
@@ -58,9 +58,9 @@ class Headline:
 
     table: Table
     inside: int
-    """T."""
+    """T: longest length within the trained one, in tokens."""
     longest: int
-    """L."""
+    """L: longest length beyond the trained one, in tokens."""
     needles: list[Table]
     """Tables of retrieval behind the mean."""
     unable: list[str]
@@ -71,11 +71,11 @@ class Headline:
     """Gain of the unmodified model from `half` to T; None: without `half`."""
     rows: list[HeadlineRow]
     sentences: list[str]
-    """On the gains, the control and the retrieval, as far as there is something to say; the first is on the gains."""
+    """Sentences on the gains (always the first), the control and the retrieval."""
 
     @property
     def sentence(self) -> str:
-        """All that the table says, in a line."""
+        """All sentences in a line."""
         return " ".join(self.sentences)
 
     @property
@@ -89,9 +89,10 @@ def _idle(control: NllDrop | None) -> bool:
 
 
 def build_headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
-    """Of each table of NLL with a length beyond the trained one and one within it, and gains on the same targets.
+    """Headlines: gains from context, retrieval and prices, one for each table of NLL that allows them.
 
-    Of one task on one model, that with the most samples comes first.
+    It needs a length beyond the trained one, one within it, and the same targets at both. Of the tables of one task on
+    one model, the one with the most samples comes first.
 
     Args:
         every: all tables of a report.
@@ -285,9 +286,9 @@ def _is_installed(record: Record, tables: Sequence[Table]) -> str:
 
 
 def _blind(table: Table, tables: Sequence[Table], samples: Samples, best: MethodKey, longest: int) -> MethodKey | None:
-    """The method that finds least of those that find less than the best one, and whose loss cannot be told from its.
+    """Method with the lowest retrieval of all that find less than `best` and whose loss cannot be told from its loss.
 
-    Both by paired tests; of retrieval after Holm's correction over the methods.
+    Both by paired tests, the test of retrieval after Holm's correction over the methods.
     """
     [needle] = tables
     others = [row for row in table.methods if row != best and _has_value(table, row, longest)]

@@ -341,7 +341,7 @@ def smallest_significant_difference(error: float, clusters: int, level: float, s
 
 
 def min_differing_clusters(level: float) -> int:
-    """Clusters that must differ, all to one side, before `sign_flip_p` reaches a level: the least k of 2^(1 - k)."""
+    """Clusters that must differ, all to one side, before `sign_flip_p` is at most a level: the least k of 2^(1 - k)."""
     return 1 + math.ceil(-math.log2(level) - 1e-9)  # rounding makes no k more
 
 
@@ -432,7 +432,7 @@ def unpaired_error(left: ArrayLike, right: ArrayLike) -> float:
 
 
 def unpaired_p(left: ArrayLike, right: ArrayLike, margin: float) -> float | None:
-    """One-sided p-value of Welch's test that the right ratio is above the left one by no more than the margin.
+    """One-sided p-value of Welch's test of the null hypothesis right ratio - left ratio <= margin; small: it is more.
 
     Ratios, errors and None as in `unpaired_interval`. Where one side has at least twice the clusters of the other,
     skewed noise no longer cancels: then the degrees of freedom are at most 0.75 sqrt(n) of the smaller one, as in

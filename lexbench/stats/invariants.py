@@ -1,4 +1,4 @@
-"""What holds of every finished cell, whatever was measured: a cell that breaks it is never shown, ranked or compared.
+"""Rules that every finished cell keeps, whatever was measured: one that breaks a rule is not shown, ranked or compared.
 
     identity     the shown length, seed, n, trained length, dtype and kernel are those of the identity, and the shown
                  model, method, task and backend begin with its names
@@ -43,7 +43,7 @@ MAX_NEGATIVE_NLL_NATS = 1e-3
 
 
 def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
-    """What no sample may be, in words; nothing of a good one."""
+    """Faults of a sample, in words; none for a good one."""
     if length is not None and sample.tokens > length:
         yield f"{sample.tokens} tokens, more than the length"
     for name, share in (("chance", sample.chance), ("depth", sample.depth)):
@@ -79,7 +79,7 @@ def _is_possible_nll(nll: NDArray[np.float32]) -> bool:
 
 
 def cell_faults(finished: FinishedCell) -> list[str]:
-    """What is wrong with a cell by itself, in words."""
+    """Faults of a cell by itself, in words; empty for a good one."""
     cell, samples = finished.cell, finished.samples
     found = list(wrongly_shown_settings(cell))
     if finished.refused is not None:
@@ -168,7 +168,7 @@ def _shows(shown: MethodKey | str, name: str, part: Mapping[str, Any]) -> bool:
 
 
 def questions_differ(cells: Iterable[FinishedCell]) -> dict[str, str]:
-    """By cell id what is wrong among cells that were asked the same: other questions than most of them."""
+    """Fault of each cell whose questions differ from those of most cells with the same settings, by cell id."""
     measured = (each for each in cells if each.refused is None and not each.again)
     found = {}
     for group in group_by_key(measured, question_key).values():
@@ -200,7 +200,7 @@ def _sizes(sample: Sample) -> tuple[int | None, ...] | None:
 
 
 def _usual_sizes(cells: Sequence[FinishedCell]) -> dict[int, tuple[int | None, ...]]:
-    """By index the sizes that most answered samples of cells have; of as many for two the larger ones."""
+    """Sizes that most answered samples of cells have, by index; of two equally frequent sizes the larger."""
     if len({tuple(map(_sizes, each.samples)) for each in cells}) == 1:
         return {}  # nearly always: none differs
     found: dict[int, Counter[tuple[int | None, ...]]] = {}
@@ -214,7 +214,7 @@ def _usual_sizes(cells: Sequence[FinishedCell]) -> dict[int, tuple[int | None, .
 
 
 def _other_sizes(finished: FinishedCell, usual: Mapping[int, tuple[int | None, ...]]) -> Iterator[str]:
-    """Samples whose sizes are not those of their question, in words."""
+    """Faults of samples whose sizes are not those of their question, in words."""
     for sample in finished.samples if usual else ():
         for name, own, other in zip(
             QUESTION_SIZE_FIELDS, _sizes(sample) or (), usual.get(sample.index, ()), strict=False
@@ -224,7 +224,7 @@ def _other_sizes(finished: FinishedCell, usual: Mapping[int, tuple[int | None, .
 
 
 def question_key(finished: FinishedCell) -> str:
-    """What a cell's questions follow from."""
+    """Key of the settings that decide a cell's questions: cells with equal keys hold equal questions."""
     known, cell = finished.cell.identity, finished.cell
     model = known.get("model")
     start = model.get("begins_with") if isinstance(model, dict) else None
@@ -238,7 +238,7 @@ def _question_places(finished: FinishedCell) -> tuple[tuple[int, str, float | No
 
 
 def record_problems(cells: Iterable[FinishedCell]) -> dict[str, str]:
-    """By cell id what is wrong with cells of one folder, in one line; cells that are right are left out."""
+    """Faults of each faulty cell of one folder, in one line, by cell id."""
     known = list(cells)
     found = {each.cell.id: cell_faults(each) for each in known}
     # A cell that is wrong by itself has no say in what the others were asked.

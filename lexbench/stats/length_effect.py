@@ -111,7 +111,7 @@ def effect_interval(
 
 
 def _asked_fact(sample: Sample) -> Any:
-    """What a sample asks for; None where its task does not tell."""
+    """Right answer of a sample; None where its task does not store it."""
     return sample.facts.get("expected")
 
 

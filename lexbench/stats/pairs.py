@@ -70,7 +70,7 @@ class LimitKind(Enum):
     FLOOR = "floor"
     CEILING = "ceiling"
     UNSPOKEN = "unspoken"
-    """The model does not speak the text."""
+    """The model has not learned the text's language."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ class PairedDifference:
     value: float | None = None
     difference: float | None = None
     interval: Interval | None = None
-    """95 %; None for a single cluster."""
+    """95 % interval of the difference; None for a single cluster."""
     p: float | None = None
     """p value of this comparison alone: two-sided; with a tolerance one-sided, of a loss beyond it, and 1 within it."""
     p_holm: float | None = None
-    """Adjusted for all comparisons of the family."""
+    """p-value adjusted for all comparisons of the family."""
     p_flips: float | None = None
-    """As p, were the clusters' differences symmetric under the null hypothesis; `correct_by_holm` adjusts it."""
+    """p-value if the clusters' differences are symmetric under the null hypothesis; `correct_by_holm` adjusts it."""
     p_gain: float = 1.0
-    """With a tolerance: of a gain beyond it; `correct_by_holm` adjusts it."""
+    """p-value of a gain beyond the tolerance, where there is one; `correct_by_holm` adjusts it."""
     min_p: float = 1.0
     """The smallest p that so many clusters allow."""
     error: float = 0.0
@@ -153,7 +153,7 @@ class PairedDifference:
         return {name: getattr(self, name) for name in ("pairs", "clusters", "failed", "truncated", "unpaired")}
 
     def in_unit(self, scale: float) -> "PairedDifference":
-        """The same in another unit."""
+        """Copy with value, difference, interval and error in another unit: multiplied by `scale`."""
         found, at = self.numbers(scale), self.interval
         return replace(
             self,
@@ -287,7 +287,7 @@ def _beyond_margin_p(
 def unpaired_difference(
     baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, tolerance: float
 ) -> PairedDifference | None:
-    """The same over questions that differ from side to side, by Welch's test; None where a side has no value.
+    """Difference of two sides with different questions, by Welch's test; None where a side has no value.
 
     Of scores each side gets a cluster of 1 and one of 0 (Agresti and Caffo 2000, The American Statistician 54:280), so
     that all right has a width.

@@ -9,8 +9,8 @@ with the position; one bin begins at the trained length.
 
 The level is the method's own at that length: a method that is worse everywhere does not collapse, so tables show both.
 Texts that become easier towards their end hide a collapse, and the reverse; methods of one table read the same texts.
-Intervals are those of clusters (`intervals.reaches`), here documents; that of the collapse position reaches from the
-2.5th to the 97.5th percentile over resampled documents, the level with them.
+Intervals are those of clusters (`intervals.interval_halfwidths`), here documents. The interval of the collapse position
+goes from its 2.5th to its 97.5th percentile over resampled documents; the level is resampled with them.
 """
 
 import itertools
@@ -46,22 +46,22 @@ class BinValue:
 
 @dataclass(frozen=True, eq=False)
 class PositionCurve:
-    """One method at one length, by position."""
+    """NLL or accuracy of one method at one length, by position in the window."""
 
     method: MethodKey
     length: int
     edges: NDArray[np.int64]
     """[bins + 1] first position of each bin, and the window's end."""
     targets: NDArray[np.int64]
-    """[bins]"""
+    """[bins] number of targets."""
     values: list[BinValue]
     """[bins] NLL in nats per token, or the share of right marks; NaN without targets."""
     level: BinValue
-    """The same over the second half of the trained length."""
+    """Value over the second half of the trained length."""
     beyond: BinValue
-    """The same past the trained length."""
+    """Value over all positions past the trained length."""
     collapse: BinValue | None
-    """Position, inf: never; None for marks, and without targets on both sides of the trained length."""
+    """Position of the collapse, inf: never; None for marks, and without targets on both sides of the trained length."""
     samples: int
     """Samples that did not fail; for marks all samples with marks, failed ones counted as wrong."""
     clusters: int

@@ -16,7 +16,7 @@ from lexbench.core.record import Cell
 
 
 def price_rows(cells: Mapping[tuple[MethodKey, int], Cell]) -> tuple[dict[MethodKey, MethodKey], set[MethodKey]]:
-    """Rows of a fixed setting by the row that follows the length; and those that tell its price alone.
+    """Row of a fixed setting, by the row that follows the length; and the rows that only measure a price.
 
     The deployed setting is that of the longest length; where several were measured, the largest up to it. `cells` are
     of one setting, by row and length, each with its purpose.

@@ -53,7 +53,7 @@ from lexbench.stats.pairs import (
 from lexbench.stats.wording import count_with_noun, display_factor, join_first_few, join_lengths, plain_text
 
 DEFAULT_TOLERANCE_OF_METRIC = {"nll": 0.02}
-"""Nats per token: 2 % of perplexity."""
+"""Default tolerance of metrics that are no scores, in nats per token: 0.02 is 2 % of perplexity."""
 DEFAULT_SCORE_TOLERANCE_POINTS = 2.0
 """Default tolerance of a score, in points."""
 TOLERANCE_ROUNDING_SLACK = 1e-9
@@ -72,16 +72,16 @@ class VerdictStatus(Enum):
     NOT_COMPARABLE = "not comparable"
     NEW = "new"
     PROVEN = "proven"
-    """In place of held and improved, where a proof is asked."""
+    """Verdict in place of held and improved, where a proof is asked."""
     NOT_PROVEN = "not proven"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One metric of one cell, against the baseline."""
+    """Verdict on one metric of one cell, against the baseline."""
 
     cell: Cell
-    """The run's; the baseline's where the run has none."""
+    """Cell of the run, or of the baseline where the run has no such cell."""
     metric: str | None
     """None: no metric of the cell is compared."""
     status: VerdictStatus
@@ -92,22 +92,22 @@ class Verdict:
     doubted: bool = False
     """Whether a loss beyond the tolerance is held for want of significance."""
     tolerance: float = 0.0
-    """In nats per token or points."""
+    """Largest loss that is no regression, in nats per token or points."""
     found: PairedDifference | None = None
-    """The run minus the baseline."""
+    """Difference: the run minus the baseline."""
     unpaired: SettingChange | None = None
     """Why the questions differ; None: they are the same."""
     proof: Proof | None = None
-    """Of a loss below the tolerance, where that is asked."""
+    """Proof that the loss is below the tolerance, where it is asked."""
 
     @property
     def p(self) -> float | None:
-        """One-sided, of a loss beyond the tolerance; 1 where the loss is within it; None: not tested."""
+        """One-sided p-value of a loss beyond the tolerance; 1 where the loss is within it; None: not tested."""
         return self.found.p if self.found else None
 
     @property
     def p_holm(self) -> float | None:
-        """Adjusted for all comparisons of the check."""
+        """The p-value `p`, adjusted for all comparisons of the check."""
         return self.found.p_holm if self.found else None
 
 
@@ -250,7 +250,7 @@ def _is_compared(metric: str, length: int, first: str | None, tolerances: Mappin
 
 
 def _compare_metric(one: CellOutcomes, other: CellOutcomes, metric: str, tolerance: float, certify: bool) -> Verdict:
-    """One metric of one cell that both sides measured."""
+    """Verdict on one metric of one cell that both sides measured."""
     blank = Verdict(cell=other.cell, metric=metric, status=VerdictStatus.HELD, tolerance=tolerance)
     if metric not in other.outcomes:
         return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=f"the run has no {metric}: --update")
@@ -343,13 +343,13 @@ def _judge_among_others(verdict: Verdict, found: PairedDifference, comparisons: 
 
 
 def _loss(verdict: Verdict) -> float:
-    """By how much the run is worse, in the tolerance's unit."""
+    """Loss of the run against the baseline, in the tolerance's unit; negative: the run is better."""
     metric, found = verdict.metric or "", verdict.found
     return -metrics.better_direction(metric) * ((found and found.difference) or 0.0) * display_factor(metric)
 
 
 def _judge_by_proof(verdict: Verdict, silent: str | None) -> Verdict:
-    """A verdict of held or improved, judged by its proof; others stay. `silent`: the model does not speak a text."""
+    """Judge a verdict of held or improved by its proof; others stay. `silent`: why likelihoods prove nothing here."""
     if verdict.status not in (VerdictStatus.HELD, VerdictStatus.IMPROVED) or verdict.found is None:
         return verdict
     proof, blank = verdict.proof, replace(verdict, status=VerdictStatus.NOT_PROVEN, doubted=False)

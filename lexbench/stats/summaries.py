@@ -70,7 +70,7 @@ EFFECTIVE_LENGTH_MARGIN_NATS = 0.1
 """Nats per token, a tenth of the perplexity: more than the noise of some dozens of paired documents, and about what
 half of the training compute is worth (exponents near 0.05 of Kaplan et al., arXiv 2001.08361, at 2 to 3 nats)."""
 EFFECTIVE_LENGTH_MARGIN_POINTS = 15.0
-"""The same of scores: what NoLiMa (arXiv 2502.05167, 85 % of the base score) grants a model that starts at 100."""
+"""Points of a score: what NoLiMa (arXiv 2502.05167, 85 % of the base score) lets a model lose that starts at 100."""
 COLLAPSE_RISE_NATS = 0.5
 """Nats per token above the level that are a collapse; of a score, half of what the level has above chance is lost."""
 COLLAPSE_SCORE_SHARE = 0.5
@@ -84,7 +84,7 @@ THE_BASELINE = "the baseline"
 NO_VALUE_REASON = "no value at any length"
 NO_BASELINE_VALUE_REASON = f"{BASELINE_METHOD} has no value there, and a method that is worse everywhere can look long"
 MARGIN_ROUNDING_SLACK = 1e-9
-"""Of a comparison with a margin: a difference of exactly 0.1 is within 0.1."""
+"""Slack of a comparison with a margin, in the metric's unit: a difference of exactly 0.1 is within 0.1."""
 
 
 def curve_summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Summary]:

@@ -32,14 +32,14 @@ Place = tuple[MethodKey, int]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One metric of cells that share everything but method and length."""
+    """Records of one metric, of cells that share everything but method and length."""
 
     name: str
     """Unique file name within a report."""
     setting: str
     """Hash of what the cells share."""
     metric: str | None
-    """None: nothing was scored."""
+    """Metric of the records; None: nothing was scored."""
     cell: Cell
     """One of the cells, for the fields that all share."""
     differs: str
@@ -189,7 +189,7 @@ def _states(stated: Mapping[MethodKey, Sequence[Mapping[str, str]]]) -> dict[Met
 
 
 def _twins(group: Sequence[FinishedCell]) -> tuple[dict[str, int], dict[MethodKey, list[dict[str, str]]]]:
-    """By cell id, the number of its row among those of its method's key; and by key the parameters of its rows.
+    """Number of each cell's row among all rows of its method's key, by cell id; and the rows' parameters, by key.
 
     The row is the first of that key that the cell may continue: a row has no length twice, and no parameter in two
     states; a parameter that older cells lack may be new.

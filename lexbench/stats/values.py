@@ -7,7 +7,7 @@ from lexbench.stats import metrics
 from lexbench.stats.wording import count_with_noun
 
 FAILED_SAMPLE_TREATMENTS = ("left out of the value", "counted as 0")
-"""Of failed samples: of likelihoods and measures, and of scores."""
+"""Treatment of failed samples: for likelihoods and measures, and for scores."""
 
 
 def format_share(count: int, of: int) -> str:
@@ -16,7 +16,7 @@ def format_share(count: int, of: int) -> str:
 
 
 def sample_count(record: Record) -> int:
-    """Samples of the cell or part: those behind the value, and those that failed and are left out of it."""
+    """Number of samples of the cell or part, with failed ones that the value leaves out."""
     held = metrics.is_score(record.metric) or record.metric in metrics.DETECTION_METRICS
     return record.n if held else record.n + record.failed
 

@@ -150,8 +150,11 @@ def _content(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verified_samples(table: pa.Table) -> list[Sample]:
-    """Samples of a cell's table; raises one of `DAMAGED_FILE_ERRORS` also where they are not those that it was written
-    with."""
+    """Samples of a cell's table.
+
+    Raises one of `DAMAGED_FILE_ERRORS` for a damaged table, or where the samples do not have the checksum that was
+    written with them.
+    """
     rows, stated = _rows(table), (table.schema.metadata or {}).get(b"content")
     if stated not in (None, _content(table, rows).encode()):  # None: written before there was this checksum
         raise ConfigError("its samples have changed")

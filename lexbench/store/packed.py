@@ -23,9 +23,9 @@ from lexbench.store import format
 from lexbench.store.format import DAMAGED_FILE_ERRORS, SAMPLE_COLUMNS, FinishedCell
 
 MIN_NEW_CELLS_TO_PACK = 500
-"""Pack if there are at least so many new cells."""
+"""Least number of new cells for which a pack is written."""
 MIN_NEW_CELL_SHARE = 0.1
-"""Rewrite the pack if new cells are at least this share of the packed ones, so that a sweep rewrites it rarely."""
+"""Least share of new cells, of the packed ones, for which the pack is rewritten: a sweep rewrites it rarely."""
 MAX_PACKED_FILE_BYTES = 1 << 16
 """Largest file to pack, in bytes; for larger files, opening them costs little compared with reading."""
 PACK_SCHEMA = pa.schema(
@@ -57,7 +57,7 @@ def file_state(status: os.stat_result) -> FileState:
 
 
 def _cell_file_state(file: "os.DirEntry[str] | Path") -> FileState:
-    """The state of a cell's file; of a loop of links, which has none, one that no file has: it is read, and said."""
+    """State of a cell's file; for a loop of links a state that no file has, so that reading it reports the error."""
     try:
         return file_state(file.stat())
     except OSError as error:
@@ -145,7 +145,7 @@ class CellPack:
 
 
 def _rows(files: Mapping[Path, FileState], tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The rows of cells' files; those that are unreadable or from another version are left out."""
+    """Rows of the pack, of all cells' files but those that are unreadable or from another version."""
     heads, samples = list[dict[str, Any]](), [SAMPLE_COLUMNS.empty_table()]
     for file, state in files.items():
         with suppress(*DAMAGED_FILE_ERRORS):
@@ -181,8 +181,10 @@ def _head(file: Path, state: FileState, about: Mapping[bytes, bytes]) -> dict[st
 
 
 def _with_all_columns(table: pa.Table) -> pa.Table:
-    """Samples with all columns: those that an older file lacks are null; raises one of `DAMAGED_FILE_ERRORS` for
-    others."""
+    """Table of samples with all columns; columns that an older file lacks are null.
+
+    Raises one of `DAMAGED_FILE_ERRORS` for a table that has other columns.
+    """
     if table.schema == SAMPLE_COLUMNS:
         return table
     return pa.concat_tables([SAMPLE_COLUMNS.empty_table(), table], promote_options="default").cast(SAMPLE_COLUMNS)

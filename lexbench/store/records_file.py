@@ -17,7 +17,7 @@ Row = dict[str, Any]
 """A line of records.jsonl."""
 RECORDS_FILE_NAME = "records.jsonl"
 RECORD_ROUNDING_SHARE = 1e-6
-"""Relative difference between the same record on two processors, at most."""
+"""Largest relative difference between the values of one record on two processors."""
 
 
 def rows_to_keep(file: Path, now: Mapping[str, FileState]) -> tuple[list[Row] | None, dict[str, list[Row]]]:

@@ -45,9 +45,9 @@ from lexbench.store.packed import CellPack, FileState, cell_file_states, file_st
 from lexbench.store.records_file import RECORDS_FILE_NAME, rows_to_keep, sort_rows
 
 _derived: dict[Path, tuple[object, dict[str, FileState], FileState]] = {}
-"""For each records.jsonl that this process has written: the deriving function, the cells' files, its own state."""
+"""Deriving function, states of the cells' files and own state of each records.jsonl that this process has written."""
 MAX_CELLS_READ_SINGLY = 50
-"""Up to so many cells are read from their own files, even if there is a pack."""
+"""Largest number of cells that are read from their own files although there is a pack."""
 MAX_GROUP_DELAY_SECONDS = 1.0
 """Seconds after which a cell that is closed in a group is on disk, at the latest."""
 MAX_GROUP_CELLS = 64
@@ -65,11 +65,11 @@ class _ClosedCell:
     cell: Cell
     table: pa.Table
     held: BinaryIO | None = None
-    """Its .jsonl, which stays locked until then."""
+    """The cell's .jsonl, which stays locked until the file is written."""
 
 
 class Store:
-    """One run folder. Files are created when there is something to write; OSError (e.g. a full disk) is not caught."""
+    """Files of one run folder, created when there is something to write; OSError (e.g. a full disk) is not caught."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -84,7 +84,7 @@ class Store:
         self._written: dict[str, FileState] = {}
         """Files of closed cells that this object has written."""
         self._tables: dict[str, pa.Table] = {}
-        """Contents of those that are small, at most `MAX_CACHED_TABLES`."""
+        """Tables of small closed cells by id, at most `MAX_CACHED_TABLES`."""
         self._flushed = -MAX_GROUP_DELAY_SECONDS
         self._timer: threading.Timer | None = None
         self._failed: Exception | None = None
@@ -175,7 +175,7 @@ class Store:
         return [parse_sample_line(line, file) for line in lines[1:]]
 
     def resume(self, cell: Cell, asked: Collection[int] | None = None) -> list[Sample]:
-        """Samples of an interrupted run, as `begun`; removes an incomplete last line.
+        """Samples of an interrupted run (`unfinished_samples`); an incomplete last line of their file is removed.
 
         ConfigError where one has an index that is not in `asked`, the indices of all questions.
         """

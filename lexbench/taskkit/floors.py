@@ -1,4 +1,4 @@
-"""Floors of a likelihood: what counting alone reaches on the same targets, in nats per token.
+"""Floors of a likelihood: NLL of n-gram counts on the same targets, in nats per token.
 
     uniform   ln V, V the tokenizer's vocabulary
     unigram   p(b) = (c(b) + 1) / (N + V), add-one smoothing (Laplace), N counted tokens
@@ -37,7 +37,7 @@ class Documents(Protocol):
 
 
 class _Counts:
-    """How often each number occurs."""
+    """Counts of equal numbers."""
 
     def __init__(self, numbers: Tokens) -> None:
         self.numbers, self.counts = np.unique(numbers, return_counts=True)
@@ -107,7 +107,7 @@ class Floors:
         return {**uniform, "unigram": -float(np.log(unigram).mean()), "bigram": -float(np.log(bigram).mean())}
 
     def _own_grams(self, document: int) -> tuple[_Grams, _Counts]:
-        """What a document adds to the counts: its own, and by first token the pairs that only it has."""
+        """Counts that a document adds: all of its own, and of the pairs that no other document has, by first token."""
         own = _Grams([self._documents[document].ids] if document < self._counted else [])
         # As often in this document as in all: in no other.
         alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts

@@ -24,7 +24,7 @@ NOISE_SENTENCES = (
     " Here we go.",
     " There and back again.",
 )
-"""The usual noise (Mohtashami and Jaggi, arXiv 2305.16300)."""
+"""Sentences that noise repeats (Mohtashami and Jaggi, arXiv 2305.16300)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ class Passage:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """One question with its documents."""
+    """Question with its documents and right answers."""
 
     question: str
     references: tuple[str, ...]

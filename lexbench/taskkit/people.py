@@ -44,12 +44,12 @@ ANSWER_VALUES = {
     "dates": sampling.Combined([DAY_NUMBERS, MONTH_NAMES, YEAR_NUMBERS], " "),
     "objects": sampling.Combined(OBJECT_WORD_LISTS, " "),
 }
-"""Names of people and towns, birthdays, keepsakes."""
+"""Values of answers by noun: names of people and towns, birthdays, keepsakes."""
 
 
 @dataclass(frozen=True)
 class QuestionKind:
-    """A kind of question, and which of ANSWER_VALUES answers it."""
+    """Kind of question, with the key of ANSWER_VALUES (`noun`) that holds its answers."""
 
     question: str
     noun: str
@@ -102,7 +102,7 @@ def make_people(
     name = next(spelled["names"])
     for teacher in spelled["names"]:
         drawn = {each: next(values) for each, values in facts.items()}
-        # An answer that also names another town of the same document is no answer: `strict_phrase` looks for these.
+        # An answer that also names another town of the same document is wrong: `strict_phrase_score` looks for these.
         alike = tuple(drawn[each] for each in QUESTION_KINDS if QUESTION_KINDS[each].noun == QUESTION_KINDS[kind].noun)
         yield name, Passage(PERSON_TEMPLATE.format(name=name, teacher=teacher, **drawn), drawn[kind], alike)
         name = teacher

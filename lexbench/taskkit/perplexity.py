@@ -88,7 +88,7 @@ SENTENCE_GAP_PATTERN = re.compile(
 
 
 def _tokens_after_gaps(encoded: Encoded) -> NDArray[np.int64]:
-    """For every gap, the first token that begins in it or directly behind it; the end of the text is no gap."""
+    """First token that begins in each gap or directly behind it; the end of the text is no gap."""
     gaps = [gap.span() for gap in SENTENCE_GAP_PATTERN.finditer(encoded.text) if gap.end() < len(encoded.text)]
     begins, ends = np.asarray(gaps, dtype=np.int64).reshape(-1, 2).T
     found = np.searchsorted(encoded.starts, begins)

@@ -56,7 +56,7 @@ class FixedParts:
         facts: Mapping[str, Any],
         guess: float | None = None,
     ) -> Choose:
-        """The same as a choice among options, of which number `expected` is right."""
+        """Make the question as a choice among options, of which number `expected` is right."""
         prompt = self._prompt(body)
         return Choose(
             index=self.index,

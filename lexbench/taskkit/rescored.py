@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Rescored:
-    """One metric of a data set or of one of its buckets."""
+    """Score of a data set, or of one of its buckets, under one metric."""
 
     dataset: str
     metric: str

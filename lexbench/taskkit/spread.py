@@ -35,22 +35,22 @@ FIRST_NAMES = (
     *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
     *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
 )
-"""First names."""
+"""First names of people in the lines."""
 PLAIN_NOUNS = tuple(OBJECT_WORD_LISTS[-1])
 """Plain nouns."""
 ANSWER_MARGIN_TOKENS = 4
 """Tokens to write beyond those of the answer."""
 Words = Callable[[Sequence[str], int], list[str]]
-"""Draws so many different values of a list."""
+"""Function that draws so many different values of a list."""
 
 
 @dataclass(frozen=True)
 class Puzzle:
-    """One question, apart from its length."""
+    """A question without filler: its lines, its words and its answer."""
 
     header: str
     lines: Sequence[str]
-    """In the order of the text; each begins with a blank."""
+    """Lines in the order of the text; each begins with a blank."""
     needed: frozenset[int]
     """Lines without which the answer is open; the control leaves them out."""
     ask: str
@@ -141,11 +141,11 @@ class Spread(Task):
 
     @property
     def what(self) -> str:
-        """What is asked, with its difficulty, for the protocol."""
+        """Words for the protocol: the question and its difficulty."""
         raise NotImplementedError
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is asked in which filler, and how the answer is scored."""
+        """Protocol in words: the question, the filler, questions a text, and the scoring of the answer."""
         control = "" if self.needle else ", control without the needed lines"
         room = f"{self.room}" if self.room else f"of the answer and {ANSWER_MARGIN_TOKENS} tokens"
         scored = (
@@ -155,7 +155,7 @@ class Spread(Task):
         return f"{self.what} in {self.haystack}{several}{control}; {scored}; {context_beginning(tokenizer, self.chat)}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first texts' questions."""
+        """Sizes of n questions, estimated from those of the first texts."""
         texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length(self._name, max(sample.bare for text in texts for sample in text), length)
         return outline_of(texts, length, n, writes=not self.choose)

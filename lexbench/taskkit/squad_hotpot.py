@@ -25,7 +25,7 @@ class Item:
     """A question of the official data."""
 
     question: str
-    """In one line."""
+    """Text of the question, in one line."""
     references: tuple[str, ...]
     """Right answers, the usual one first."""
     gold: tuple[str, ...]
@@ -130,7 +130,7 @@ def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> 
 
 
 def _rows(content: Any) -> Iterator[Mapping[str, Any]]:
-    """One row per question; SQuAD's own form nests questions in paragraphs in articles."""
+    """Rows, one for each question; SQuAD's own form nests questions in paragraphs in articles."""
     for row in content["data"] if isinstance(content, dict) else content:
         if "paragraphs" not in row:
             yield row

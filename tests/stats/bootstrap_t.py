@@ -1,4 +1,4 @@
-"""The bootstrap-t by its definition, with drawn samples of its own: another route to `intervals.reaches`."""
+"""The bootstrap-t by its definition, with samples drawn here: another route to `intervals.interval_halfwidths`."""
 
 import math
 from collections.abc import Sequence

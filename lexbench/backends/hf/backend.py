@@ -234,7 +234,7 @@ class Hf(Backend):
 
     @property
     def reuse(self) -> bool:
-        """Whether the last prompt is kept for questions that begin alike."""
+        """Whether the last prompt is kept for questions that begin with the same tokens."""
         return self.reader.reuse
 
     @reuse.setter
@@ -297,7 +297,7 @@ class Hf(Backend):
         return max(1, self._most(question))
 
     def _most(self, question: Batched) -> int:
-        """Most questions like this one that are answered together; 0 where there may be no room for one."""
+        """Most questions like this one that are answered together; 0 where the memory may not hold a single one."""
         length, size = batch_tokens(question), self._batch
         if size is None:
             config, number = self.reader.network.config.get_text_config(), TORCH_DTYPES[self.dtype].itemsize
@@ -344,7 +344,7 @@ class Hf(Backend):
         return self._write([question])[0]
 
     def _write(self, questions: Sequence[Generate]) -> list[GenerateAnswer]:
-        """Write one batch; each answer is the same as alone. Of those that think, the thoughts come first."""
+        """Write one batch; each answer is the same as alone. All thoughts are written before the answers."""
         if not any(question.thought for question in questions):
             return [drop_thought(each, self.tokenizer, self._form) for each in self._continue_batch(questions)]
         tokenizer = cast(FastTokenizer, self.tokenizer)

@@ -38,7 +38,7 @@ class ChatDialect(Dialect):
         super().__init__(*asked)
 
     def write(self, question: Generate) -> GenerateAnswer:
-        """Thought and answer to a question; the answer loses what exceeds its room.
+        """Thought and answer to a question; the answer is cut to `max_new_tokens` tokens.
 
         Refused if the server has read another number of tokens than asked, beyond `TEMPLATE_TOLERANCE_TOKENS`.
         """
@@ -70,7 +70,7 @@ class ChatDialect(Dialect):
             usage: of the answer.
             asked: tokens of the prompt here.
             most: tokens that the server may write.
-            cut: whether the answer filled its room, as the server says.
+            cut: whether the answer ended at the limit of new tokens, as the server says.
         """
         counts = usage if isinstance(usage, dict) else {}
         read, written = counts.get("prompt_tokens"), counts.get("completion_tokens")
@@ -92,7 +92,7 @@ class ChatDialect(Dialect):
             )
 
     def _thought_and_answer(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
-        """Thought and answer; Refused where the model is told not to think, and its thought has taken the room."""
+        """Thought and answer; Refused where a model that is told not to think has spent all its tokens on a thought."""
         thought, answer = self._split(message, cut)
         if self._form.thinking == "none" and thought is not None and (not answer or (thought.strip() and cut)):
             raise Refused(

@@ -42,17 +42,17 @@ class Abilities:
     """Abilities of a server, detected by trial requests."""
 
     ids: bool
-    """It accepts prompts as token ids; if not, as text only."""
+    """Whether the server accepts prompts as token ids; if not, as text only."""
     exact: bool
-    """It returns ids of new tokens and accepts our end tokens (vLLM)."""
+    """Whether the server returns ids of new tokens and accepts our end tokens (vLLM)."""
     scoring: Mapping[str, Any] | None
-    """The form of `LIKELIHOOD_REQUEST_FORMS` that it answers; None: none of them."""
+    """The form of `LIKELIHOOD_REQUEST_FORMS` that the server answers; None: none of them."""
     options: bool
-    """It returns log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
+    """Whether the server returns log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
     odd: str = ""
-    """Why its likelihoods are not believed."""
+    """Why the server's likelihoods are not believed; empty: they are."""
     sampled: str = ""
-    """Why what it writes is not believed to be greedy."""
+    """Why the server's answers are not believed to be greedy; empty: they are."""
 
 
 class Dialect:
@@ -262,7 +262,7 @@ class Dialect:
         return answer, choice
 
     def _is_cut(self, choice: Mapping[str, Any]) -> bool:
-        """Whether the answer filled its room; Deferred if it ended neither so nor by itself."""
+        """Whether the answer ended at the limit of new tokens; Deferred if it ended neither so nor by itself."""
         reason = choice.get("finish_reason")
         if reason is None:
             raise Deferred(

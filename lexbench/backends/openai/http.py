@@ -62,7 +62,7 @@ class Rejected(Refused):
 
 
 class ServerClient:
-    """One server.
+    """Send requests to one server, with its key, rate limit and retries.
 
     Args:
         url: root of its interface, http://127.0.0.1:8000/v1.
@@ -299,7 +299,7 @@ class ServerClient:
         return self._with_whole_characters(answer) if "\\ud" in text.lower() else answer
 
     def _with_whole_characters(self, value: Any) -> Any:
-        """The same JSON value with U+FFFD for halves of surrogate pairs, which no text file and no terminal can take.
+        """A JSON value with U+FFFD for halves of surrogate pairs, which no text file and no terminal can take.
 
         Halves stand where a text was cut, at its ends; Refused where one is inside, as the other half is lost.
         """

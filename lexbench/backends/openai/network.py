@@ -37,7 +37,7 @@ class HurriedStream(httpcore2.NetworkStream):
         return self._inner.read(max_bytes, left if timeout is None else min(left, timeout))
 
     def start_tls(self, *args: Any, **options: Any) -> httpcore2.NetworkStream:
-        """The same connection, encrypted."""
+        """Encrypt a connection."""
         return HurriedStream(self._inner.start_tls(*args, **options), self._thread)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:

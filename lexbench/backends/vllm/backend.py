@@ -40,7 +40,7 @@ DERIVED_ENGINE_ARGUMENTS = {
     *("worker_extension_cls", "enforce_eager", "gpu_memory_utilization"),
     "logprobs_mode",
 }
-"""Arguments of the engine that follow from others, beside those that are handed on; logits are no likelihoods."""
+"""Arguments of the engine that the user may not set: other settings decide them; logits are no likelihoods."""
 STATED_ENGINE_ARGUMENTS = {
     *("folder", "ends", "memory_share", "eager", "dtype", "max_model_len", "enable_prefix_caching"),
     *("tensor_parallel_size", "max_num_seqs", "max_num_batched_tokens"),

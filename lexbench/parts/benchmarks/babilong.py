@@ -46,7 +46,7 @@ AVERAGED_TASKS = ("qa1", "qa2", "qa3", "qa4", "qa5")
 
 
 def score(task: str, target: str, output: str, question: str, scorer: str = "official") -> float:
-    """1 if exactly the target is named, of the task's labels that the question does not name.
+    """Score 1 if exactly the target is named of all labels of the task but those in the question, else 0.
 
     official: labels are substrings of the lower-cased answer up to its first full stop, so "none" also names "one", and
     "I do not know" names "no" (babilong/metrics.py). repaired: labels are whole words, up to the end of the first

@@ -1,4 +1,4 @@
-"""What every benchmark says of itself: parts, files, examples with their messages, budget, scores."""
+"""Description of a benchmark: parts, files, examples with their messages, new tokens, scores."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,17 +16,17 @@ Message = tuple[str, str]
 
 @dataclass(frozen=True)
 class BenchmarkExample:
-    """One question of a benchmark."""
+    """Question of a benchmark, in its official form."""
 
     id: str
     messages: Sequence[Message] | Callable[[], Sequence[Message]]
-    """Or what makes them, where all together would fill the memory."""
+    """Messages; or a function that makes them, where all together would fill the memory."""
     facts: Mapping[str, Any]
-    """What scoring needs; kept with the sample."""
+    """Facts for scoring; kept with the sample."""
     room: int
     """Official number of new tokens."""
     answer: str
-    """Of a flawless model, without a leading blank."""
+    """Answer of a flawless model, without a leading blank."""
     cue: str = ""
     """First words of the answer, behind the messages."""
     parts: tuple[str, ...] = ()
@@ -47,19 +47,19 @@ def cluster_of(text: str) -> str:
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """What the user chose of a benchmark."""
+    """Choices of the user: part, files, prompts, length class, tokenizer and tokens."""
 
     part: str
     files: BenchmarkFiles
     prompts: Path | None
     """The official file with the wording, where the data do not hold it."""
     axis: str | None
-    """Only this class of the benchmark's own length axis."""
+    """Class of the benchmark's own length axis; None: all."""
     template: str
     """Family of the official prompts, where there are several."""
     tokenizer: Tokenizer
     length: int
-    """Tokens of prompt and room, at most."""
+    """Tokens of prompt and new tokens, at most."""
     room: int | None = None
     """Tokens of an answer that the user asks for, in place of the official number."""
     chat: bool = False
@@ -89,7 +89,7 @@ class Benchmark:
     examples: Callable[[BenchmarkRequest], Iterator[BenchmarkExample]]
     metric: str
     score: Callable[[Mapping[str, Any], str, str], float]
-    """From an example's facts, a written answer and the scorer to the score in [0, 1]."""
+    """Function from an example's facts, a written answer and the scorer to the score in [0, 1]."""
     scorers: Sequence[str] = ("official", "repaired")
     chat: bool = True
     """Whether the official form is a chat, where the model has one."""
@@ -102,7 +102,7 @@ class Benchmark:
     cuts_middle: bool = False
     """Whether over-long prompts officially lose their middle."""
     axes: str = ""
-    """What `axis` may be, for the docs; empty: there is no such choice."""
+    """Values of `axis`, for the docs; empty: there is no such choice."""
     add_companion_files: Callable[[BenchmarkFiles, str, str], BenchmarkFiles] | None = None
     """Adds further files of the copy."""
     metrics: Mapping[str, str] = field(default_factory=dict)

@@ -95,7 +95,7 @@ def assigned_literals(file: Path) -> dict[str, Any]:
 
 
 def all_assigned_literals(file: Path | None) -> dict[str, list[Any]]:
-    """As `assigned_literals`, but all values of a name, in the order of the lines."""
+    """All values that Python code assigns to each name, in the order of the lines; else as `assigned_literals`."""
     assert file is not None, "the task has checked it"
     found: dict[str, list[Any]] = {}
     for name, literal, _ in sorted(_iterate_assignments(_parse_python(file)), key=lambda each: each[2]):

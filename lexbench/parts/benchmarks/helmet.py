@@ -27,7 +27,7 @@ from lexbench.taskkit.matching import contains_all, normalise_as_squad
 
 N_WORKED_EXAMPLES = 2
 MAX_LOG10_PAGE_VIEWS = 3.0
-"""Of PopQA only questions on subjects below this logarithm of page views."""
+"""Limit of log10 of a subject's page views: questions of PopQA on subjects above it are left out."""
 RAG_FILE_PATTERNS = {
     **{
         name: (f"kilt/{name}-dev-multikilt_1000_k{{k}}_dep*.jsonl", f"kilt/{name}-train-multikilt_1000_k3_dep*.jsonl")
@@ -44,13 +44,15 @@ RULER_FOLDERS_AND_TOKENS = {
 }
 """Folders, and official numbers of new tokens."""
 N_RERANKED_QUERIES, QUERY_DRAW_SEED = 100, 42
-"""Queries of MS MARCO, drawn with this seed."""
+"""Number of queries of MS MARCO, and the seed that draws them."""
 N_COUNTED_RANKS = 10
-"""Ranks that count."""
+"""Ranks that count in the NDCG of MS MARCO (NDCG@10)."""
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """Of `msmarco`: NDCG@10 of the longest list of numbers between ">", as `trec_eval` has it; "id" and [ ] : go.
+    """Score in [0, 1] of an answer.
+
+    `msmarco`: NDCG@10 of the longest list of numbers between ">", as `trec_eval` has it; "id" and [ ] : go.
 
     official: the longest in characters, and numbers that are no document take a rank. repaired: they take none.
 
@@ -194,7 +196,7 @@ def _rag_examples(
 def _reranking_examples(
     asked: BenchmarkRequest, wording: str, cue: str, titled: str, bare: str
 ) -> Iterator[BenchmarkExample]:
-    """As officially: queries drawn from the sorted ids; worked examples shuffled by the query, ranked by relevance."""
+    """Official examples: queries drawn from sorted ids; worked examples shuffled by the query, ranked by relevance."""
     *files, shots = asked.files.places
     known = list(read_data_rows(shots))
     for file in files:
@@ -278,7 +280,7 @@ def _file_patterns(part: str, axis: str | None) -> Sequence[str]:
 
 
 def add_worked_examples(files: BenchmarkFiles, data: str, part: str) -> BenchmarkFiles:
-    """The questions with the file of worked examples of the same copy."""
+    """Add the part's file of worked examples, from the same copy; parts without such keep `files`."""
     folder = Path(data).expanduser()
     if part in RAG_FILE_PATTERNS:
         wanted, tops = RAG_FILE_PATTERNS[part][1], (folder, folder / "data")

@@ -22,14 +22,14 @@ N_WORKED_EXAMPLES, DRAW_SEED, N_EXAMPLES_OF_PART = 2, 42, 100
 """Worked examples; the seed of all draws; examples of a part."""
 SYSTEM_MESSAGE: Message = ("system", "You are a helpful assistant.")
 OMISSION_NOTE = " ... [the rest of the text is omitted]"
-"""Behind a book that is cut."""
+"""Text behind a book that is cut."""
 TEMPLATE_MARGIN_TOKENS = 16
 """Tokens of the template around a system message, and of joints."""
 INFINITEBENCH_FILE_OF_PART = {"infbench_qa_eng": "longbook_qa_eng", "infbench_choice_eng": "longbook_choice_eng"}
 """Files of InfiniteBench."""
 ALCE_FILE_OF_PART = {"alce_asqa": "asqa", "alce_qampari": "qampari"}
 N_PASSAGES_AT_128K = "700"
-"""Passages at 128k."""
+"""Number of passages in a prompt of 128k tokens, as in the names of files."""
 ANSWER_CUE = "Answer:"
 METRIC_OF_PART = {
     "infbench_qa_eng": "rouge_l",
@@ -40,7 +40,7 @@ METRIC_OF_PART = {
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """What is asked of a part: ROUGE-L, the letter, or which of the short answers are written.
+    """Score in [0, 1], by part: ROUGE-L, the right letter, or the share of short answers that are written.
 
     `infbench_qa_eng`: ROUGE-L (F1, stemmed) to the nearest of the answers. official: of the whole answer or of the part
     behind "Answer:", whichever is better. repaired: of that part.
@@ -60,7 +60,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def answer_after_cue(text: str, cue: str = ANSWER_CUE) -> str:
-    """What follows the cue, to the end of its line; the first line where there is no cue."""
+    """Text behind the cue, to the end of its line; the first line where there is no cue."""
     found = re.search(rf"{re.escape(cue)}(.*)(\n|$)", text, re.IGNORECASE)
     said = (found[1] if found else text.split("\n")[0]).strip()
     return re.sub(f"^{re.escape(cue)}", "", said, flags=re.IGNORECASE).strip()
@@ -86,7 +86,7 @@ def _choice_score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def _strip_citations(text: str) -> str:
-    """In one line, without citations such as [3]."""
+    """Text in one line, without citations such as [3]."""
     return re.sub(r"\[\d+", "", re.sub(r" \[\d+", "", re.sub(r"\n+", " ", text))).replace(" |", "").replace("]", "")
 
 

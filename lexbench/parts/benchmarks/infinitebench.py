@@ -18,12 +18,12 @@ from lexbench.taskkit.rescored import Rescored, example_below
 
 CHOICE_LETTERS = "ABCD"
 NO_PREDICTION_TEXT, NO_LABEL_TEXT = "NO PREDICTION", "XXXXXXXXXX"
-"""What the official code reads where a line has no prediction or no label."""
+"""Texts that the official code reads where a line has no prediction or no label."""
 
 
 @dataclass(frozen=True)
 class InfiniteBenchSet:
-    """One of the twelve sets."""
+    """Official and repaired score of one of the twelve sets, and its number of new tokens."""
 
     room: int
     """Official number of new tokens."""
@@ -55,7 +55,7 @@ def _key_value_score(text: str, label: Any) -> float:
 
 
 def _whole_word_score(text: str, label: Any) -> float:
-    """The label stands anywhere and is no part of a longer word."""
+    """1 if the label occurs anywhere and is no part of a longer word, else 0."""
     return float(re.search(rf"(?<![\w-]){re.escape(str(label))}(?![\w-])", text, re.IGNORECASE) is not None)
 
 
@@ -91,7 +91,9 @@ def _text_behind(text: str, prefixes: Sequence[str]) -> str | None:
 
 
 def choice_score(text: str, label: Any) -> float:
-    """The letter behind "answer is" or the like, else the first letter A to D that stands alone, else the text."""
+    """1 if the right option is chosen, else 0. The choice is the letter behind "answer is" or the like; else the first
+    letter A to D that stands alone; else the option's text has to occur.
+    """
     said = re.search(r"(?:answer|option)\W*(?:is)?\W*([A-D])\b", text, re.IGNORECASE)
     alone = said or re.search(r"(?<![\w'])([A-D])(?![\w'])", text)
     if alone:

@@ -16,7 +16,7 @@ PLACEHOLDER_PATTERN = re.compile(r"(\$(?:DOC|Q|C_[A-D])\$)")
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """1 for the right letter; an answer without one is wrong.
+    """Score 1 for the right letter, else 0; an answer without a letter is wrong.
 
     official: the first `The correct answer is (B)`, else without brackets, where the first letter of a word counts:
     "The correct answer is Due to" is D. repaired: the last such phrase in any case, and only a letter that stands

@@ -21,7 +21,7 @@ RANDOM_REPLY_SCORE_OF_PART = {"2needle": 0.51, "4needle": 0.27, "8needle": 0.15}
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """SequenceMatcher's ratio of reply and answer behind the random prefix; 0 for a reply that does not begin with it.
+    """SequenceMatcher's ratio in [0, 1] of reply and answer behind the random prefix; 0 for a reply that lacks it.
 
     official: autojunk, so frequent characters of a long text start no match: 30 copies of a sentence with one word
     changed have 0.03. repaired: without it, and quotes, code fences and blanks may stand in front of the prefix.
@@ -37,7 +37,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def score_v2(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """The same behind the last occurrence of the hash, the first 12 characters of the target, anywhere in the reply."""
+    """Ratio as in `score`, of the texts behind the target's first 12 characters (its hash), last found in the reply."""
     target, text = facts["answer"].strip(), text.strip()
     # rfind as in the code, although its docstring speaks of the first 12 characters: a thought before it does no harm.
     place = text.rfind(target[:N_HASH_CHARACTERS])

@@ -32,7 +32,7 @@ NEEDLE_FILE_OF_PART = {
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """1 if the answer contains a right name.
+    """Score 1 if the answer contains a right name, else 0.
 
     official: as a substring, in the same case, so a list of all people is right. repaired: as a word, and no other
     name of the character set beside it.

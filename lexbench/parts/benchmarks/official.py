@@ -116,7 +116,7 @@ class Official(Task):
 
     @property
     def edition(self) -> int:
-        """1; 2 of InfiniteBench and of HELMET's QAMPARI.
+        """Version of the scores: 2 for InfiniteBench and for HELMET's QAMPARI, else 1.
 
         Version 1 put yarn_mistral's completions into a chat template, and counted the first answer of a completion.
         """

@@ -78,7 +78,7 @@ def _file_patterns(part: str, axis: str | None) -> Sequence[str]:
 
 
 def add_source_files(files: BenchmarkFiles, data: str, part: str) -> BenchmarkFiles:
-    """Sources of a prompt that no script has written."""
+    """Files of a part's texts where `files` is a checkout without written prompts; else `files` themselves."""
     first = files.places[0]
     return ruler_made.source_files(first, part) if first.name == Path(ruler_made.CHECKOUT_MARKER_FILE).name else files
 

@@ -50,7 +50,7 @@ DOWNLOADED_FILES_OF_KIND = {
 """Texts that the checkout's own downloads fetch."""
 
 SampleDraw = Callable[[int, int], tuple[str, list[str]]]
-"""From the size of a haystack and the number of the sample to a prompt and its answers."""
+"""Function from the size of a haystack and the number of the sample to a prompt and its answers."""
 
 
 @dataclass(frozen=True)

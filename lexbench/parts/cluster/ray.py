@@ -53,13 +53,13 @@ class RaySettings:
     address: str | None = None
     """Address of a running cluster: `auto`, or host:port; None: RAY_ADDRESS, else start one on this machine."""
     workers: int | None = None
-    """None: as many as fit into the cluster, at most one a cell."""
+    """Number of workers; None: as many as fit into the cluster, at most one a cell."""
     cpus: float = 1
     """Cores of a worker."""
     gpus: float = 0
     """Accelerators of a worker: 0.5 for two workers on one."""
     memory_gb: float | None = None
-    """Memory that is reserved for a worker."""
+    """Gigabytes of memory that are reserved for a worker; None: no reservation."""
     tries: int = 3
     """Workers that a cell may lose before it is deferred."""
     patience: float = 600
@@ -82,7 +82,7 @@ class LostWorkerError(Exception):
 
 
 class Worker:
-    """One loaded model, in a process of the cluster.
+    """Loaded model in a process of the cluster.
 
     Args:
         environment: variables to take over.
@@ -122,7 +122,7 @@ class Worker:
 
 
 class Cluster:
-    """Workers for one model, kept for all jobs of this process that ask for it alike.
+    """Workers for one model, kept for all jobs of this process with the same settings of `ray`.
 
     Raises ConfigError where there is no ray, no cluster, or no worker can start.
     """
@@ -221,7 +221,7 @@ class RemoteModel:
             yield questions[place], answer
 
     def peak(self) -> MemoryPeak | None:
-        """The worker's; None where it is lost."""
+        """Memory that the worker's process has held at most; None where the worker is lost."""
         try:
             return self._get_result(self._actor.peak.remote()) if self.alive else None
         except LostWorkerError:
@@ -382,7 +382,7 @@ def settings_of(job: Job) -> RaySettings:
 
 @contextmanager
 def cluster(job: Job, cells: int, tokenizer: Tokenizer) -> Iterator[Workers]:
-    """The workers of a job; ConfigError where these cannot be had, or differ in what they are."""
+    """Workers of a job for a block; ConfigError where none start, or where their versions, dtypes or weights differ."""
     global _cluster
     settings = settings_of(job)
     if _cluster is None or _cluster[0] != settings:

@@ -27,36 +27,36 @@ class Compression:
     bits: int | None
     """Bits of uniform quantisation; None: no quantisation."""
     format: str | None
-    """One of `BITS_OF_FORMAT`; None: none."""
+    """Name of a stored format, a key of `BITS_OF_FORMAT`; None: no format."""
     keys: str
-    """channel or token: the direction of a group of keys."""
+    """Direction of a group of keys: channel or token."""
     values: str
     group: int
     """Numbers of a group; a token's groups are at most as wide as a head."""
     hadamard: bool
     """Whether numbers of a head are mixed by a Hadamard matrix with random signs before they are rounded."""
     residual: int
-    """Last tokens that a query sees exactly, at least."""
+    """Number of last tokens that a query sees exactly, at least."""
     keep: float
     """Share of the prompt's tokens that each key head holds behind it."""
     by: str
-    """norm or snapkv: how tokens are chosen."""
+    """Rule by which held tokens are chosen: norm or snapkv."""
     in_prompt: bool
     """Whether the prompt's own queries see rounded keys, too."""
 
     @property
     def looks(self) -> int | None:
-        """Last queries of the prompt by which tokens are chosen."""
+        """Number of last queries of the prompt by which tokens are chosen; None: all tokens are held."""
         return None if self.keep == 1 else SNAPKV_WINDOW_QUERIES
 
     @property
     def rounding(self) -> Rounding:
-        """The way in which numbers are rounded."""
+        """Form to which numbers are rounded: bits or format, group, Hadamard matrix."""
         return Rounding(self.bits, self.format, self.group, self.hadamard)
 
     @property
     def rounds(self) -> bool:
-        """Whether numbers are rounded."""
+        """Whether the cache rounds numbers."""
         return self.rounding.rounds
 
     def kept_before(self, queries: Positions) -> Positions:
@@ -68,14 +68,14 @@ class Compression:
         return seen // self.group * self.group if by_channel else seen
 
     def kept_keys_and_values(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
-        """[B, KV, K, D] first keys and values of a layer as the cache gives them back."""
+        """Keys and values [B, KV, K, D] of a text's first K tokens in one layer, rounded as the cache holds them."""
         from lexbench.parts.kv import rounding
 
         form = self.rounding
         return rounding.round_numbers(keys, form, self.keys), rounding.round_numbers(values, form, self.values)
 
     def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
-        """The same as `kept` for keys and values [KV, K, D] of NumPy, in float64, each group by itself."""
+        """Check for `kept_keys_and_values`: the same in NumPy's float64, of [KV, K, D], group by group."""
         from lexbench.parts.kv import definition
 
         form = self.rounding

@@ -20,11 +20,11 @@ DIVERGENCE_METRIC, RETRIEVAL_METRIC = "kld", "accuracy"
 
 @dataclass
 class KvRow:
-    """One setting: samples of both tasks by length, and why a length has none."""
+    """Samples of both tasks under one setting, by length in tokens, and the reasons of lengths without."""
 
     key: MethodKey
     cache: Compression | None
-    """None: keys and values at 16 bits a number."""
+    """Compression of the cache; None: keys and values have 16 bits a number."""
     divergences: dict[int, list[Sample]] = field(default_factory=dict)
     retrievals: dict[int, list[Sample]] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
@@ -65,7 +65,10 @@ def page(rows: Sequence[KvRow], about: Cell, model: Model, lengths: Sequence[int
 
 
 def sentence(rows: Sequence[KvRow], model: Model, lengths: Sequence[int], margin: float) -> str:
-    """The setting of fewest bytes whose divergence at the longest length lies below a margin, and its slope."""
+    """Sentence on the setting of fewest bytes a token whose divergence at the longest length is below a margin.
+
+    `margin` is in nats per token. The sentence also gives the rise of that divergence for each doubling of the length.
+    """
     longest = max(lengths)
     found = [(_bytes(row, model, longest), row, level(row.divergences.get(longest, ()))) for row in rows if row.cache]
     held = [(size, row, each) for size, row, each in found if each and each.high is not None and each.high < margin]

@@ -36,7 +36,7 @@ def certificate_data(found: Check, baseline: Path) -> dict[str, Any]:
 
 
 def certificate_statement(found: Check) -> str:
-    """What is certified, in a sentence; or that it is not."""
+    """Sentence on the claims that are certified, or that nothing is."""
     if found.code != 0:
         return f"Not certified: {found.word.lower()}."
     claims: dict[str, dict[str, None]] = {}  # by model and method, each once: several seeds claim the same

@@ -30,7 +30,7 @@ class Check:
     checked: bool = True
     """Whether the baseline has a checksum."""
     unspoken: list[str] = field(default_factory=list)
-    """Texts that the model does not speak, one line each: only large losses of their likelihoods are found."""
+    """Texts whose language the model has not learned, one line each: only large losses of likelihood are found."""
     certify: bool = False
     """Whether no loss must be proven, not only not found."""
 
@@ -40,7 +40,7 @@ class Check:
 
     @property
     def code(self) -> int:
-        """0: no loss found, or excluded; 1: regressed; 2: nothing regressed, but some not comparable or not proven."""
+        """Exit code 0: no loss found, or excluded; 1: a regression; 2: none, but some not comparable or not proven."""
         if self.of(VerdictStatus.REGRESSED):
             return 1
         if self.of(VerdictStatus.NOT_COMPARABLE, VerdictStatus.NOT_PROVEN):

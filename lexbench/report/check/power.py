@@ -1,4 +1,4 @@
-"""How many questions a certificate takes, from a pilot: a short run against a baseline."""
+"""Number of questions that a certificate takes, from a pilot: a short run against a baseline."""
 
 import math
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ class ClaimPower:
     half: float
     """Clusters after which half of deployments are proven; inf: too many."""
     most: float
-    """The same of nine tenths."""
+    """Clusters after which nine tenths of deployments are proven; inf: too many."""
     fixed: tuple[int, int]
     """Clusters of a fixed test planned at no loss, and at half the margin."""
     unspoken: Sequence[str]
-    """Texts of the whole pilot that the model does not speak: nothing is certified of their likelihoods."""
+    """Texts of the whole pilot in a language that the model has not learned: their likelihoods are not certified."""
 
 
 MIN_PILOT_CLUSTERS = 4
@@ -47,7 +47,7 @@ MIN_PILOT_CLUSTERS = 4
 def plan_claims(
     folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: float | None = None
 ) -> list[ClaimPower]:
-    """What each claim of a pilot takes.
+    """Questions that each claim of a pilot takes.
 
     Args:
         folders: of the pilot.

@@ -48,7 +48,7 @@ MAX_TERMINAL_ROWS = 24
 
 
 def terminal_text(found: Check, colour: bool = False) -> str:
-    """For a terminal: the verdict, one table, notes; with `colour` a pass that says little is amber."""
+    """Text for a terminal: the verdict, one table, notes; with `colour` a pass that proves little is amber."""
     rows = table_rows(found)
     told = (
         rows
@@ -64,7 +64,7 @@ def terminal_text(found: Check, colour: bool = False) -> str:
 
 
 def check_as_markdown(found: Check) -> str:
-    """For a pull request or a job's summary; a pass that says little has a warning's colour."""
+    """Markdown for a pull request or a job's summary; a pass that proves little has a warning's colour."""
     said = [f"- {escape_markdown(note)}" for note in check_notes(found)]
     shown = _table(table_rows(found), escape_markdown)
     amber = ["> [!WARNING]", f"> {escape_markdown(verdict_line(found))}", ""] if is_amber(found) else []
@@ -235,7 +235,7 @@ def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _places(verdicts: Iterable[Verdict]) -> str:
-    """`passkey accuracy of ntk on lexlet at 512, 1024; ...`; seeds other than 0 are said."""
+    """`passkey accuracy of ntk on lexlet at 512, 1024; ...`; with seeds other than 0."""
     found = []
     for (task, metric, method, model), group in group_by_key(verdicts, _line).items():
         lengths, seeds = (join_lengths([getattr(each.cell, name) for each in group]) for name in ("length", "seed"))

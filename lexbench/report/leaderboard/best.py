@@ -33,8 +33,8 @@ class RowMark:
 def mean_record(records: Sequence[Record], samples: Samples) -> Record:
     """The mean of the values of one row's records, each with the same weight: in nats where they are likelihoods.
 
-    Its interval is that of `combine.combination`; a document at several lengths stays one cluster. That of likelihoods
-    reaches no lower than 0. Its floors are the means of theirs.
+    Its interval is that of `combine.combine_levels`; a document at several lengths stays one cluster. An interval of
+    likelihoods has no end below 0. Its floors are the means of the records' floors.
     """
     metric = records[0].metric or ""
     scored = metrics.is_score(metric)

@@ -22,20 +22,21 @@ NO_MARK = RowMark()
 
 @dataclass(frozen=True, kw_only=True)
 class BoardColumn:
-    """A column: everything under one head."""
+    """Column of a board: a length, a multiple of the trained length, a mean or a summary."""
 
     name: str
-    """For programs: a length in tokens, a multiple as `2x`, `mean_record`, `perplexity`, or a summary's name."""
+    """Name for programs: a length in tokens, a multiple as `2x`, `mean_record`, `perplexity`, or a summary's name."""
     head: str
-    """For people."""
+    """Head for people."""
     length: int | None = None
+    """Tokens, in a column of one length."""
     multiple: float | None = None
     """Length as a multiple of the trained length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardValue:
-    """One value of a board, as data and as displayed."""
+    """Value of a board in one row and column, as data and as displayed."""
 
     shown: str
     """The rounded value; or `refused`, `no value`."""
@@ -74,14 +75,14 @@ class Board:
     caption: str
     """Facts that all cells share; the first line is the protocol."""
     about: Mapping[str, object]
-    """The same as data: task, model or method, metric, protocol, backend and so on."""
+    """Facts of `caption` as data: task, model or method, metric, protocol, backend and so on."""
     corner: str
     """Kind of the rows: method or model."""
     rows: list[RowName]
     columns: list[BoardColumn]
     entries: dict[BoardPlace, BoardValue]
     remarks: list[str] = field(default_factory=list)
-    """Said below: order, coverage, chance, realised tokens."""
+    """Lines below the board: order, coverage, chance, realised tokens."""
 
 
 def lengths_board(
@@ -95,7 +96,7 @@ def lengths_board(
     samples: Samples,
     asked: int,
 ) -> Board:
-    """A board over lengths, with the mean over those that all rows share; rows by that mean, best first.
+    """Board over lengths, with the mean over all lengths that the rows share; rows by that mean, best first.
 
     Args:
         title: of the board.

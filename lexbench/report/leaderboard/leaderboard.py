@@ -183,7 +183,7 @@ def boards_by_model(
     rule: str = EFFECTIVE_LENGTH_RULES[0],
     margin: float | None = None,
 ) -> list[Board]:
-    """A board for every task and method that several models were measured by alike."""
+    """Boards of models, one for every task and method under which several models were measured by one protocol."""
     asked: dict[tuple[str, MethodKey], list[Table]] = {}
     for table in headline_metric_tables(every, "bits_per_byte" if columns == "length" else None):
         for method in table.methods:

@@ -42,10 +42,10 @@ class Leaderboard:
     columns: str
     boards: list[Board]
     headlines: list[Grid] = field(default_factory=list)
-    """What context beyond the trained length adds; before the boards, in Markdown, LaTeX and HTML."""
+    """Grids of the gain from context beyond the trained length; before the boards, in Markdown, LaTeX and HTML."""
     published: list[PublishedTable] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    """Files, one line each."""
+    """Files that cannot be read, one line each."""
     unfinished: list[str] = field(default_factory=list)
 
     @property

@@ -15,7 +15,7 @@ from lexbench.report.grid import Grid
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 PUBLISHED_FOLDERS = (PACKAGE_FOLDER / "published", PACKAGE_FOLDER.parent / "results" / "published")
-"""Inside the package in a wheel, beside it in a checkout."""
+"""Folders of published numbers: inside the package in a wheel, beside it in a checkout."""
 MAX_TABLE_COLUMNS = 20
 """Maximum columns; a wider table is transposed."""
 
@@ -35,7 +35,7 @@ class PublishedNumber:
     """Printed in place of tokens: a range, a bucket of words, a mean over lengths."""
     metric: str
     value: str
-    """With the digits that are printed."""
+    """Value with all printed digits."""
     above: str
     """Lower limit, printed in place of a value."""
     note: str

@@ -194,7 +194,7 @@ def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, 
 
 
 def _at_floor(each: Summary, side: int) -> bool:
-    """Whether an area is at its floor, or its interval reaches it."""
+    """Whether an area is at its floor, or its interval contains the floor or values beyond it."""
     end = each.low if side > 0 else each.high
     end = each.value if end is None else end
     return each.floor is not None and end is not None and side * end <= side * each.floor

@@ -73,7 +73,7 @@ class AttentionCurve:
 
 
 def plot_attention_curves(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path, png: bool = True) -> bool:
-    """The figure as stem.svg and stem.png (unless it is not wanted), all lengths' numbers as stem.csv.
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), all lengths' numbers as stem.csv.
 
     False, and none, where samples have no curve. `samples` are those of each cell id.
     """

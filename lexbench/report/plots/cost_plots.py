@@ -56,24 +56,24 @@ class CostPoint:
 
     method: MethodKey
     seconds: float
-    """Per token of the cell's texts, prompt and room."""
+    """Seconds per token of the cell's texts, new tokens counted."""
     fast: float
-    """Lower end of its interval."""
+    """Lower end of the interval of `seconds`."""
     slow: float
     """Upper end."""
     value: float
     low: float | None
     high: float | None
     floor: float | None
-    """What guessing or counting reaches at this length."""
+    """Value of guessing, or of counting tokens, at this length."""
     front: bool = False
-    """On the Pareto front: no other method is as fast and as good, and better in one of the two."""
+    """Whether it is on the Pareto front: no other method is as fast and as good, and better in one of the two."""
 
 
 def plot_costs(
     table: Table, costs: Mapping[str, Cost], stem: Path, length: int | None = None, png: bool = True
 ) -> bool:
-    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
 
     False, and none, where `why_no_figure` has a reason. `costs` are those of each cell id. length: None: the longest of
     those at which most methods have a value and timings.

@@ -59,7 +59,7 @@ NUMBER_FILE_COLUMNS = (
 
 
 def plot_difference_map(found: Differences, stem: Path, png: bool = True) -> bool:
-    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
 
     False, and none, where nothing could be paired.
     """

@@ -38,7 +38,7 @@ from lexbench.stats.wording import format_ratio
 
 STRATA_COUNTS = (8, 4, 2)
 MIN_STRATUM_SAMPLES = 2
-"""Samples that a stratum should hold on average."""
+"""Least mean number of samples in a stratum of depth."""
 PANEL_GAP_INCHES = 0.1
 """Inches between panels."""
 LENGTH_LABEL_INCHES = 0.35
@@ -86,7 +86,7 @@ class Stratum:
 
 
 def plot_heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path, png: bool = True) -> bool:
-    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
 
     False, and none, where samples have no depth. `samples` are those of each cell id.
     """

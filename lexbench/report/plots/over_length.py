@@ -55,7 +55,7 @@ LENGTH_AXIS_LABEL = "length: multiple of the trained length, tokens"
 
 
 def plot_over_length(table: Table, stem: Path, png: bool = True, found: Differences | None = None) -> None:
-    """The figure as stem.svg and stem.png (unless it is not wanted), its levels as stem.csv."""
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), its levels as stem.csv."""
     with mpl.rc_context(MATPLOTLIB_STYLE):
         save_figure(over_length_figure(table, found), stem, png)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
@@ -241,13 +241,13 @@ def _length_axis(axes: Axes, table: Table) -> None:
 
 
 def floor_of(table: Table, method: MethodKey, length: int) -> float | None:
-    """What needs no model at this cell: the score of guessing, or the loss of counting; None where not known."""
+    """Value that needs no model at this cell: score of guessing, or loss of counting tokens; None: not known."""
     record = table.entries.get((method, length))
     return None if record is None else record.floor
 
 
 def floor_name(table: Table) -> str:
-    """What the floor is: chance, or the best of the models that only count."""
+    """Name of the floor: chance, or the best of the models that only count tokens."""
     known = (record.floor_of for record in table.entries.values())
     return next((f"{name} floor" if name != "chance" else name for name in known if name), "chance")
 
@@ -327,7 +327,7 @@ def _legend(
 def handles_of(
     table: Table, methods: Sequence[MethodKey], known: Mapping[MethodKey, Look], scale: ValueScale
 ) -> list[Line2D]:
-    """What a legend explains: the methods, and the marks that are used."""
+    """Handles of a legend: the methods, and the marks that the figure uses."""
     handles = [Line2D([], [], label=looks.name_of(name), **line_style(known[name])) for name in methods]
     records = [record for method in methods for record in table.of(method)]
     if any(scale.is_above_axis(record.value) for record in records):

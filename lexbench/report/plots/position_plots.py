@@ -45,7 +45,7 @@ COLLAPSE_RING: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize
 
 
 def plot_by_position(table: Table, curves: Sequence[PositionCurve], stem: Path, png: bool = True) -> None:
-    """The figure as stem.svg and stem.png (unless it is not wanted), a panel a family where they are many.
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), a panel a family where they are many.
 
     All lengths' numbers as stem.csv.
     """

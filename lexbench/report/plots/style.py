@@ -60,7 +60,7 @@ METADATA_OF_SUFFIX: dict[str, dict[str, str | None]] = {
 REFUSED_CELL_FILL: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0.0}
 """Fill of a refused cell."""
 REFUSED_TEXT_BOX: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "none", "boxstyle": "square,pad=0.15"}
-"""Behind words on it."""
+"""Box behind words on a refused cell."""
 TOTAL_BAND_OPACITY = 0.35
 """Opacity of the bands of all methods together."""
 PNG_DOTS_PER_INCH = 160
@@ -72,13 +72,13 @@ PANEL_SIZE_INCHES = (5.2, 2.7)
 LEGEND_LINE_CHARACTERS = 32
 """Characters of a line of a legend."""
 NARROW_LEGEND_CHARACTERS = 17
-"""The same beside one of several panels: as long as the longest name of the registry's methods."""
+"""Characters of a legend's line beside one of several panels: as many as in the longest name of a method."""
 CHARACTER_WIDTH_SHARE = 0.6
 """Width of a character in names, as a share of the font size; names have more small letters than capitals."""
 
 
 def save_figure(figure: Figure, stem: Path, png: bool = False) -> None:
-    """The figure as stem.svg and, if asked for, as stem.png, without dates or random ids.
+    """Save a figure as stem.svg and, if asked for, as stem.png, without dates or random ids.
 
     Its layout is fixed from here on.
     """
@@ -141,7 +141,7 @@ class NotebookFigure(Figure):
 
 
 def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """The numbers of a figure as stem.csv."""
+    """Write the numbers of a figure to stem.csv."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(map(disarm_formula, names))

@@ -38,9 +38,9 @@ MAX_LINE_POINTS = 1000
 TRAINED_LENGTH_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 ASKED_LENGTH_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": ":", "zorder": 0}
 BEYOND_TRAINED_FILL: dict[str, Any] = {"facecolor": "#E08A4F", "edgecolor": "0.15", "hatch": "////", "linewidth": 0.0}
-"""Seen from farther than in training."""
+"""Fill of distances that are larger than any in training."""
 UNCHANGED_LINE: dict[str, Any] = {"color": looks.INK_COLOUR, "linewidth": 1.5}
-"""What a method leaves as it is."""
+"""Line of numbers that a method leaves unchanged."""
 MASKED_KEYS_FILL: dict[str, Any] = {"facecolor": "0.85", "edgecolor": "0.6", "linewidth": 0.0}
 
 
@@ -57,7 +57,7 @@ class ShownAttention:
     method: MethodKey
     length: int
     parts: Mapping[str, Attention]
-    """By name: the method; or its passes, or its layers where they differ."""
+    """Attentions to draw, by name: the method's, or those of its passes, or of its layers where they differ."""
 
     def places(self, *slots: str) -> list[tuple[int, str, Attention]]:
         """The parts that use one of the slots, with their place; 0 is the model's."""
@@ -72,7 +72,7 @@ class ShownAttention:
         return line_style(looks.looks_of_methods(drawn)[drawn[place]])
 
     def sparse(self, place: int, points: int) -> dict[str, Any]:
-        """The same with about eight markers."""
+        """Line of the part at a place, with about eight markers over `points` points."""
         every = max(1, points // 8)
         look = self.line(place)
         look.update(markersize=4, linewidth=1.3, markevery=(place * every // 8 % every, every))

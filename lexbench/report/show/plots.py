@@ -32,7 +32,7 @@ def plot_attention(model: Model, method: MethodKey, attention: Attention, length
 
 
 def parts_of(label: str, attention: Attention) -> dict[str, Attention]:
-    """The Attentions of one method that hold somewhere, by name."""
+    """Split an Attention into those of its passes, or of its groups of layers, by name with numbers."""
     if attention.mixture is not None:
         return {f"{label}, pass {number}": one for number, one in enumerate(attention.mixture, 1)}
     if attention.layers is None:

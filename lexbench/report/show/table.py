@@ -57,7 +57,7 @@ def attention_data(model: Model, label: str, attention: Attention, length: int) 
 
 
 def _changed_first(model: Model, attention: Attention) -> Attention:
-    """The same Attention, the layers that it changes first: what it begins with is what is shown in full."""
+    """Reorder an Attention so that the layers that it changes come first: only the first ones are shown in full."""
     other = attention.otherwise
     if attention.at((attention.layers or (0,))[0]).slots() or other is None or other.layers is not None:
         return attention
@@ -67,7 +67,7 @@ def _changed_first(model: Model, attention: Attention) -> Attention:
 
 
 def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] | None:
-    """One row a rotary pair; None where neither method nor model states frequencies."""
+    """Rows of the frequencies, one for each rotary pair; None where neither method nor model states frequencies."""
     own = own_frequencies(model)
     used = own if attention.inv_freq is None else attention.inv_freq
     if used is None:
@@ -99,7 +99,7 @@ def own_frequencies(model: Model) -> Floats | None:
 
 
 def _rope_lines(model: Model) -> Iterator[str]:
-    """What methods start from on a model that scales its RoPE, or has several: a line for each RoPE."""
+    """Lines on the RoPE from which methods start, one for each RoPE of a model that scales its RoPE or has several."""
     if model.rope_scaling is None:
         return
     try:
@@ -148,9 +148,9 @@ def _rows(left: str, keys: Positions, right: str, values: Floats) -> list[dict[s
 def attention_table(
     model: Model, label: str, attention: Attention, length: int, own: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """The same as Markdown that reads well in a terminal; slots that are left alone are named last, then `own`.
+    """Describe an Attention in Markdown for a terminal; unused slots are named last, then `own`.
 
-    These are the model's own properties (`lexbench.checkpoints.structure`).
+    `own` holds the model's own properties (`lexbench.checkpoints.structure`).
     """
     data = attention_data(model, label, attention, length)
     attention = _changed_first(model, attention)

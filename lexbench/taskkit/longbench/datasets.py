@@ -71,7 +71,7 @@ LONGBENCH_DATASETS: Mapping[str, Dataset] = {
     "lcc": Dataset("code", "code_sim", 64, n=500, n_e=300),
     "repobench-p": Dataset("code", "code_sim", 64, n=500, n_e=300),
 }
-"""In the official order (pred.py), with limits from dataset2maxlen.json, metrics from eval.py, sizes from task.md."""
+"""Data sets in the order of pred.py, with limits from dataset2maxlen.json, metrics from eval.py, sizes from task.md."""
 
 LONGBENCH_E = tuple(name for name, dataset in LONGBENCH_DATASETS.items() if dataset.n_e is not None)
 

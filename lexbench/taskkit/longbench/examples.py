@@ -33,7 +33,7 @@ class Source:
     place: Path = field(compare=False)
     """The file itself, or the archive."""
     member: str | None = field(compare=False)
-    """Its name in the archive."""
+    """Path inside the archive; None: `place` is the file itself."""
     sha256: str
 
     def __str__(self) -> str:
@@ -43,16 +43,16 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The path, for error messages."""
+        """Path of the file, for error messages."""
         return str(self.place if self.member is None else self.place / self.member)
 
     def read(self) -> bytes:
-        """The content."""
+        """Content of the file, in bytes."""
         return _content(self.place, self.member)
 
     @classmethod
     def of(cls, place: Path, member: str | None = None) -> "Source":
-        """An existing file, or a member of an existing archive."""
+        """Read and hash an existing file, or a member of an existing archive."""
         return cls(place, member, hashlib.sha256(_content(place, member)).hexdigest())
 
     @classmethod

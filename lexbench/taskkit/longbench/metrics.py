@@ -51,7 +51,7 @@ def rouge_l_official(prediction: str, answer: str) -> float:
 
 
 def rouge_l_zh_official(prediction: str, answer: str) -> float:
-    """The same over Chinese words; a Chinese text is one sentence, as its full stop is another character."""
+    """`rouge_l_official` over Chinese words; a Chinese text is one sentence, as its full stop is another character."""
     return _rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(answer)), MAX_LCS_STEPS - 1)
 
 
@@ -76,7 +76,7 @@ def rouge_l_stemmed(prediction: str, answer: str) -> float:
 
 
 def rouge_l_zh(prediction: str, answer: str) -> float:
-    """The same over Chinese words, which `rouge-score` alone does not split."""
+    """ROUGE-L as in `rouge_l`, over Chinese words, which `rouge-score` alone does not split."""
     return float(_rouge_scorer(chinese=True).score(answer, prediction)["rougeL"].fmeasure)
 
 
@@ -100,7 +100,7 @@ def retrieval(prediction: str, answer: str) -> float:
 
 
 def retrieval_zh(prediction: str, answer: str) -> float:
-    """The same for answers of the form `段落15`."""
+    """Score as in `retrieval`, for answers of the form `段落15`."""
     return count(prediction, _number(r"段落(\d+)", answer))
 
 
@@ -119,7 +119,7 @@ def code_sim_difflib(prediction: str, answer: str) -> float:
 
 
 def code_sim_levenshtein(prediction: str, answer: str) -> float:
-    """The same with python-Levenshtein: 2 |longest common subsequence| / |both lines|."""
+    """Similarity as in `code_sim_difflib`, with python-Levenshtein: 2 |longest common subsequence| / |both lines|."""
 
     def ratio(line: str) -> float:
         return 2 * _common_rows(line, answer)[-1].bit_count() / (len(line) + len(answer))

@@ -1,4 +1,4 @@
-"""From a network's last hidden states to its logits, whatever its code does to them: scale, cap, transform, bias."""
+"""Compute logits from a network's last hidden states, with all that its code does: scale, cap, transform, bias."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,7 +28,7 @@ class LanguageModelHead:
         self._network, self._tower = network, tower
         self._last: Any = network.get_output_embeddings()
         self.device: torch.device = self._last.weight.device if isinstance(self._last, nn.Linear) else tokens.device
-        """Of the last product; with several GPUs not that of the first layer."""
+        """Device of the last product; with several GPUs not that of the first layer."""
         seen: list[Any] = []
         handle = tower.register_forward_hook(lambda module, given, returned: seen.append(returned))
         try:

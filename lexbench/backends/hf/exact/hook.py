@@ -44,11 +44,11 @@ class LayerAttention:
     attention: Attention
     rotary: nn.Module | None
     kind: str | None = None
-    """Kind of layers whose frequencies of the rotary module it uses; None: the module has one kind."""
+    """Kind of layers whose frequencies it takes from the rotary module; None: the module has one kind."""
     turn: Turn | None = None
-    """How the layer rotates; None: it does not, or what arrives is rotated."""
+    """Rotation of queries and keys; None: the layer has none, or they arrive rotated."""
     view: Window | Segments | None = None
-    """The keys that it sees by itself; None: all."""
+    """Keys that the layer sees by itself; None: all."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Hook:
         self._windowed: dict[int, Attention] = {}
         self._rotations: dict[int, Rotate] = {}
         self._angles: dict[Any, tuple[Tensor, Any]] = {}
-        """What rotary modules gave for positions, during one forward pass."""
+        """Results of rotary modules by positions, kept during one forward pass."""
 
     def mask(self, attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
         """Mask function for transformers: the plain [B, K] padding mask, not a 4D mask; None without padding."""
@@ -298,7 +298,10 @@ class Hook:
 
     @property
     def repeats(self) -> bool:
-        """Whether it attends in all layers, each of which sees keys in few ranges, in texts of any length."""
+        """Whether a decode step with this hook can be recorded and repeated, in texts of any length.
+
+        It can where our function attends in all layers, no cache is compressed, and keys stand in few ranges.
+        """
         try:
             inside = [
                 attention_within_view(each.attention, each.view, total)

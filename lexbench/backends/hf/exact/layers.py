@@ -1,4 +1,4 @@
-"""What the layers of a model do by themselves: how they rotate queries and keys, and which keys they see.
+"""A model's own layers: their rotation of queries and keys, and the keys that they see.
 
 Both are read from the loaded model. A layer's rotation is found by comparing its queries with and without the model's
 rotary module. So partial and decoupled rotation, layers without positions, and kinds of layers with a RoPE each are
@@ -66,7 +66,7 @@ def rope_types(rotary: Any) -> list[str]:
 
 
 def call_rotary(rotary: Any, x: Tensor, positions: Tensor, kind: str | None) -> Any:
-    """What a rotary module returns: cos and sin, or both as one complex tensor."""
+    """Call a rotary module; returns cos and sin, or both as one complex tensor."""
     return rotary(x, positions) if kind is None else rotary(x, positions, kind)
 
 
@@ -102,7 +102,7 @@ class IdentityRotary(nn.Module):
 
 @dataclass(frozen=True)
 class Turn:
-    """How a layer rotates its queries and keys by cos and sin."""
+    """Rotation of a layer's queries and keys by cos and sin."""
 
     pairs: int
     layout: str
@@ -124,7 +124,7 @@ class Turn:
         return 2 * self.pairs if self.alternating else self.pairs
 
     def with_wrong_pairs(self) -> "Turn":
-        """The same angles for other pairs of dimensions."""
+        """Rotation by the same angles of the wrong pairs: neighbours in place of halves, or the reverse."""
         return replace(self, layout="interleaved" if self.layout == "half" else "half", apply=None)
 
     def __call__(self, vectors: Tensor, made: Any) -> Tensor:
@@ -253,7 +253,7 @@ def is_set(config: Any, name: str) -> bool:
 
 
 def views_of(config: Any) -> list[Window | Segments | None]:
-    """Which keys each layer sees by itself; None: all."""
+    """Keys that each layer sees by itself, in the order of the layers; None: all keys."""
     window, chunk = (stated_size(config, name) for name in WINDOW_CONFIG_ENTRIES)
     kinds = types_of(config) or ["sliding" if window else "full"] * config.num_hidden_layers
     return [_layer_view(kind, window, chunk) for kind in kinds]

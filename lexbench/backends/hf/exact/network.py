@@ -24,7 +24,7 @@ MODEL_LOADERS = (
     (AutoModelForCausalLM, transformers.MODEL_FOR_CAUSAL_LM_MAPPING),
     (AutoModelForImageTextToText, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING),
 )
-"""What opens a checkpoint, in this order: the text tower alone where its weights have that form, else all towers."""
+"""Loaders of a checkpoint, tried in this order: of the text tower alone, then of all towers."""
 MAX_WEIGHT_MEMORY_SHARE = 0.8
 """Share of a GPU's free memory that weights may take; the rest is for activations."""
 
@@ -138,7 +138,7 @@ def _inner_models(network: Any) -> list[Any]:
 
 
 def explain_missing_inputs(network: Any, error: Exception) -> str:
-    """What a network needs that did not run on tokens alone, and what to do."""
+    """Part of a message: why a network does not run on tokens alone, and the remedy."""
     if network.config.is_encoder_decoder:
         return (
             "is an encoder with a decoder, which reads another text or an image first: "

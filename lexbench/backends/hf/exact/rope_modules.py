@@ -33,14 +33,14 @@ class RotaryModule:
     """A rotary module, and the layers that it rotates."""
 
     place: str
-    """Name inside the model, or of the class."""
+    """Dotted name inside the model, or the name of the class."""
     module: Any
     kind: str | None
-    """Kind of layers; None: not known, or all."""
+    """Kind of layers that it rotates; None: all, or not known."""
     table: RopeTable | None = None
-    """None: it is called."""
+    """Table of cos and sin that the module holds; None: the module is called for them."""
     called_with: str | None = None
-    """Kind of layers that it is called with, where it holds angles of several."""
+    """Kind of layers as an argument of the call, where the module holds angles of several kinds."""
     dtype: torch.dtype | None = None
     """Dtype of the model's weights; None: the dtype of its frequencies."""
 

@@ -58,7 +58,7 @@ ROTARY_MODULE_SLOTS = ("inv_freq", "scale", "dynamic")
 NEEDS_ROTARY_SLOTS = ("inv_freq", "scale", "keep_first", "head_ratios", "dynamic", "remap")
 """Slots that need a rotary module."""
 UNROTATED_VECTOR_SLOTS = ("keep_first", "head_ratios", "remap")
-"""Slots that need unrotated vectors: they rotate at other positions, or not all tokens alike."""
+"""Slots that need unrotated vectors: they rotate to other positions, or some tokens otherwise than others."""
 BEYOND_STOCK_SLOTS = (*UNROTATED_VECTOR_SLOTS, "query_scale", "mask", "bias", "cache", "layers")
 """Slots that the stock attention does not have."""
 PROBES_LABEL = "probes"
@@ -174,7 +174,7 @@ class AttentionInstaller:
                 raise self._refusal(used, f"{why}: its code does not follow its config.json")
 
     def _otherwise(self, kind: str | None, inv_freq: Floats, scale: float) -> str | None:
-        """In what the stock module's angles differ from these; None: in nothing."""
+        """Difference of the stock module's angles from these, in words; None: they are equal."""
         of = f" of {kind} layers" if kind else ""
         own = layers.rotary_frequencies(self._stock, kind).double().cpu().numpy()
         if len(own) != len(inv_freq):
@@ -403,7 +403,7 @@ class AttentionInstaller:
         return max(errors)
 
     def _own_angles(self, model: Model, held: LayerAttention) -> Angles:
-        """How a layer rotates by itself, as the queries of our attention function show it."""
+        """Angles and scale of a layer's own rotation, as the queries of our attention function show it."""
         if self._stock is None or held.turn is None:
             return Angles(np.empty(0))
         inv_freq = layers.rotary_frequencies(self._stock, held.kind).double().cpu().numpy()
@@ -594,7 +594,7 @@ def _as_loaded(rotary: nn.Module | None) -> nn.Module | None:
 
 
 def _rotary_values(part: Attention) -> tuple[Any, ...]:
-    """What of an Attention a rotary module holds; equal for equal ones."""
+    """Values of an Attention that a rotary module holds: frequencies in bytes, scale, dynamic; to compare two."""
     return None if part.inv_freq is None else part.inv_freq.tobytes(), part.scale, part.dynamic
 
 

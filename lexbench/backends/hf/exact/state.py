@@ -1,4 +1,4 @@
-"""What a network keeps of a text that it has begun to read, so that it can go on: found by trying.
+"""State of a text that a network has begun to read, so that it can go on: its form is found by trying.
 
 Families keep different things: keys and values, a recurrent state, the last inputs of a convolution, or all of these in
 one cache. A cache of keys and values can be cut and joined; any other state can only be copied.
@@ -64,7 +64,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
 
     @classmethod
     def with_capacity(cls, keys: Tensor, values: Tensor, rows: int, total: int, room: int) -> Self:
-        """One to fill, for `rows` texts of up to `total` tokens, in the shapes of keys and values [., KV, ., D]."""
+        """A layer to fill, for `rows` texts of up to `total` tokens, in the shapes of keys and values [., KV, ., D]."""
         made = cls(room)
         made.lazy_initialization(keys, values)
         shapes = [(rows, each.shape[1], total + room, each.shape[3]) for each in (keys, values)]
@@ -165,7 +165,7 @@ class KeyValueState(TextState):
     def __init__(self, config: Any = None, room: int = CACHE_GROWTH_TOKENS) -> None:
         self.cache = DynamicCache() if config is None else DynamicCache(config=config)
         self.step: DecodeStep | None = None
-        """What layers share while one token of each text is read; None: more are read."""
+        """Numbers that all layers share while one token of each text is read; None: several tokens are read."""
         self.pads: list[int] = []
         """Columns of padding before each text; empty: there is none."""
         self._rows = 1
@@ -198,7 +198,7 @@ class KeyValueState(TextState):
 
     @property
     def loop(self) -> Loop | None:
-        """Steps that are read from buffers of fixed size (`looping`)."""
+        """Decode steps over buffers of fixed size (`begin_loop`); None: no such step is running."""
         return self.step if isinstance(self.step, Loop) else None
 
     @contextmanager
@@ -357,7 +357,7 @@ def is_full_cache(cache: Any, tokens: int) -> bool:
 
 
 def state_maker(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], TextState]:
-    """What makes an empty state of the first kind that reads `tokens` in pieces as at once.
+    """Maker of an empty state of the first kind that reads `tokens` in pieces to the same states as at once.
 
     Between the pieces another end is read and taken back.
 

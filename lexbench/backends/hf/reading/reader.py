@@ -91,7 +91,7 @@ class Reader:
         self.windows = KeyValueState(self.network.config).windows() if self.empty is KeyValueState else []
         self.prefix_cache = PrefixCache[list[KeyValueState]]()
         self.reuse = False
-        """Whether the last prompt is kept for one that begins alike."""
+        """Whether the last prompt is kept for a next one that begins with the same tokens."""
         self.at_once = MAX_GPU_PREFILL_TOKENS if self.device.type == "cuda" else READ_ON_CPU
         """Tokens of prompts that are read together."""
         self._pads: dict[bool, bool] = {}
@@ -241,12 +241,13 @@ class Reader:
         return bool((states - expected).std() <= LOGITS_TOLERANCE_OF_DTYPE[self.network.dtype] * expected.std())
 
     def repeats(self, count: int) -> bool:
-        """Whether so many steps of writing are taken by repeating one: tried once under each Attention.
+        """Whether `count` decode steps are taken by repeating one recorded step (a CUDA graph).
 
-        Not where keys are dropped, stand in no few ranges, or are attended to by other code than ours; where
-        frequencies change or a method runs several passes; and where layers are spread over GPUs. Code of some families
-        waits for the device, or takes the room of the cache for the length of the text, which the trial gives it room
-        to show. Llama 4's temperature does so, but in longer texts.
+        False where a method drops keys, sees them in many ranges, changes frequencies while it reads or runs several
+        passes; where other code than ours attends; and where layers lie on several GPUs. Elsewhere a trial decides,
+        once under each Attention: a recorded step must give the states of single steps. It does not where code of a
+        family waits for the device, or takes the size of the cache for the length of the text: the cache of the trial
+        is larger than its text. Llama 4's temperature does the second in longer texts only, so it is left out by name.
         """
         if not self.graphs or count < MIN_RECORDED_STEPS or len(self.passes) > 1 or self.spread:
             return False
@@ -340,7 +341,7 @@ class Reader:
     def prefill_batches(
         self, prompts: Sequence[Tokens], room: int, counted: int | None = None
     ) -> Iterator[tuple[Tensor, Sequence[TextState]]]:
-        """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
+        """Yield [passes, b, width] states of the last tokens of the next prompts, and the state of each pass over them.
 
         Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
         a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it
@@ -444,7 +445,7 @@ class Reader:
 
     @contextmanager
     def refuse_failures(self, length: int) -> Iterator[None]:
-        """Turn into refusals: too few positions, out of memory, an Attention not possible at this length."""
+        """Raise Refused for too few positions or an impossible Attention in a block, Deferred for too little memory."""
         if self.positions_end is not None and length > self.positions_end:
             raise Refused(f"positions end at {self.positions_end}, asked for {length}: no method reaches further")
         try:

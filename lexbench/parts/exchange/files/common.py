@@ -1,4 +1,4 @@
-"""What all formats take from a cell: its records, its answers, and who measured it when."""
+"""Data that all formats take from a cell: its records, its answers, and the person and time of the measurement."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ File = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedDetails:
-    """What cells do not say themselves."""
+    """Details of all cells that the cells themselves do not hold."""
 
     measured: datetime
-    """When the youngest cell was finished, in UTC."""
+    """Time in UTC at which the youngest cell was finished."""
     organization: str | None = None
-    """Who measured."""
+    """Organization that measured; None: not stated."""
     developer: str | None = None
-    """Who made the model, where its name is not ORG/NAME."""
+    """Maker of the model, where its name is not ORG/NAME."""
 
 
 def complete_records(finished: FinishedCell) -> list[Record]:
@@ -37,7 +37,7 @@ def complete_records(finished: FinishedCell) -> list[Record]:
 
 
 def written_answer(sample: Sample) -> str | None:
-    """What the model wrote, or the likeliest option, counted from 1: `option 2`; None where it marked or scored."""
+    """Written answer, or the likeliest option, counted from 1: `option 2`; None: the question has neither."""
     options = sample.statistics.get("option_nll")
     return f"option {int(np.argmin(options)) + 1}" if sample.output is None and options is not None else sample.output
 
@@ -60,7 +60,7 @@ def shared_conditions(finished: FinishedCell) -> dict[str, Any]:
 
 
 def identity_part(finished: FinishedCell, name: str) -> dict[str, Any]:
-    """A part of a cell's identity; a list, which methods that are composed have, under `compose`."""
+    """Part of a cell's identity, as a mapping; a list, which composed methods have, stands under `compose`."""
     value = finished.cell.identity.get(name)
     return value if isinstance(value, dict) else {"compose": value} if value else {}
 
@@ -71,7 +71,7 @@ def task_version(finished: FinishedCell) -> Any:
 
 
 def interval_fields(record: Record) -> dict[str, Any]:
-    """What stands behind a value."""
+    """Interval, counts and floors of a record, without those that it lacks."""
     counts = ("low", "high", "interval", "n", "clusters", "failed", "truncated")
     names = (*counts, "chance", "uniform", "unigram", "bigram")
     return {name: value for name in names if (value := getattr(record, name)) is not None}
@@ -93,7 +93,7 @@ def plain_name(name: object) -> str:
 
 
 def stable_uuid(*parts: object) -> str:
-    """The same UUID, of version 4, for the same parts."""
+    """UUID in the form of version 4 that is the same for the same parts."""
     # `version` only sets the six bits that mark a UUID of version 4.
     return str(uuid.UUID(bytes=hashlib.sha256(json.dumps(parts, default=str).encode()).digest()[:16], version=4))
 

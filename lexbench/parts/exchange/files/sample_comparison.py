@@ -37,13 +37,13 @@ missed.
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One task of both files."""
+    """Comparison of both files on one task and metric."""
 
     task: str
     metric: str
     found: PairedDifference
     detectable: float
-    """The difference that may be missed, in the metric's own unit (`pairs.missable`)."""
+    """The difference that may be missed, in the metric's own unit (`pairs.detectable_difference`)."""
 
 
 def compare_command(a: Path, b: Path, columns: Sequence[str] = (), as_data: bool = False) -> str:
@@ -58,7 +58,10 @@ def compare_command(a: Path, b: Path, columns: Sequence[str] = (), as_data: bool
 
 
 def compare(a: Sequence[Line], b: Sequence[Line]) -> tuple[list[Compared], list[str]]:
-    """Every task that both sides have, and the tasks of one side alone."""
+    """Compare every task and metric that both sides have; and name those of one side alone.
+
+    Raises ConfigError where no sample is in both.
+    """
     left, right = (group_by_key(side, lambda line: (line.task, line.metric)) for side in (a, b))
     shared = [key for key in left if key in right]
     alone = [f"{task} ({metric})" for task, metric in left.keys() ^ right.keys()]

@@ -30,14 +30,14 @@ DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens
 SCORE_OF_INSPECT_GRADE = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Inspect's grades: correct, incorrect, partial, no answer."""
 ZIP_METHOD_ZSTANDARD = 93
-"""Its number among the methods of ZIP."""
+"""Number of Zstandard among the compression methods of ZIP."""
 DATED_LOG_NAME = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+")
 SAME_IN_VLLM = "ask for prompt_logprobs: 0, which scores the prompt"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One sample's result.
+    """Result of one sample under one metric.
 
     Args:
         task: what was asked; a file may hold several.

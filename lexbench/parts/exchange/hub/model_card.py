@@ -34,15 +34,17 @@ class ModelIndex:
     """Results of runs in the form of a model card."""
 
     models: list[dict[str, Any]]
-    """`name` and `results` of each model."""
+    """Mapping with `name` and `results` for each model, as in a card's `model-index`."""
     curves: int
+    """Number of curves with a value: a task of a model under a method, over the lengths."""
     values: int
+    """Number of values of all curves."""
     left_out: list[str]
     """Methods left out, because there would be too many values."""
     refused: int
-    """Refused cells of the methods shown."""
+    """Number of refused cells of the methods shown."""
     without_value: int
-    """Cells without a value for other reasons: all samples failed, or the perplexity overflows float64."""
+    """Number of cells without a value for other reasons: all samples failed, or the perplexity overflows float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +166,7 @@ def _interval_and_counts(record: Record) -> dict[str, Any]:
 
 
 def put_on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
-    """A model card with these results instead of those that lexbench wrote before.
+    """Model card with these results in place of earlier ones of lexbench.
 
     Other keys of the head, results of others and the text stay. A model's results go to the entry with its name, or to
     a new one. Raises ConfigError if the card cannot be parsed by us or by huggingface_hub.

@@ -63,7 +63,7 @@ def reader_of(model: Model, provider: str, tokenizer: str | None) -> PromptReade
 
 
 class ServerReader:
-    """A server of completions, which takes tokens, and counts those that it has read.
+    """Reader by a server of completions, which takes tokens and counts the tokens that it has read.
 
     Args:
         model: of the evaluation.
@@ -81,18 +81,18 @@ class ServerReader:
         return ChatMessageUser(content=prompt_text(self.tokenizer, tokens), metadata={"prompt_token_ids": ids})
 
     def settings(self, room: int) -> dict[str, Any]:
-        """Greedy."""
+        """Settings to write at most `room` tokens greedily."""
         return {"max_tokens": room, "temperature": 0.0}
 
     def check(self, message: ChatMessageUser, output: ModelOutput) -> None:
-        """By the count."""
+        """ConfigError unless the server has read as many tokens as were sent."""
         sent = len((message.metadata or {})["prompt_token_ids"])
         read = output.usage.input_tokens if output.usage else "unknown"
         if read != sent:
             raise ConfigError(f"a prompt has {sent} tokens, the server has read {read}: use one that reads token ids")
 
     async def nll(self, tokens: Tokens, start: int) -> NDArray[np.float32]:
-        """From the log-probabilities of the prompt, which begin at its second token."""
+        """NLL of tokens[start:] in nats, from the prompt's log-probabilities, which begin at its second token."""
         message = self.message(tokens)
         output = await self._model.generate([message], config=GenerateConfig(prompt_logprobs=1, **self.settings(1)))
         self.check(message, output)
@@ -126,11 +126,11 @@ class LocalReader:
         return message
 
     def settings(self, room: int) -> dict[str, Any]:
-        """Greedy by `do_sample`; transformers takes no temperature of 0."""
+        """Settings to write at most `room` tokens, greedily by `do_sample`: transformers takes no temperature of 0."""
         return {"max_tokens": room}
 
     def check(self, message: ChatMessageUser, output: ModelOutput) -> None:
-        """By the texts that were encoded."""
+        """ConfigError unless hf has encoded exactly the text of the prompt."""
         if message.text not in self._known.read:
             raise ConfigError("hf has read another text than the prompt: leave out --system-message")
 

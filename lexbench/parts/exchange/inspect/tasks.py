@@ -184,4 +184,4 @@ def _registered_task(name: str) -> Any:
 
 
 INSPECT_TASKS = {name: _registered_task(name) for name in registry.registered_names("task")}
-"""By name, as registered with inspect_ai."""
+"""Tasks by name, as registered with inspect_ai."""

@@ -115,7 +115,7 @@ def _are_best(backend: Backend, question: Loglikelihood, places: NDArray[np.int6
 
 
 def _decide_by_generation(backend: Backend, questions: Sequence[Loglikelihood]) -> Iterator[tuple[int, float, bool]]:
-    """Two rounds: likelihoods of all questions, then continuations of those that likelihoods do not decide."""
+    """Answer in two rounds: likelihoods of all questions, then continuations where likelihoods do not decide."""
     waiting: dict[int, tuple[Loglikelihood, float]] = {}
     for question, answer in answer_longest_first(backend, questions, backend.score):
         assert isinstance(answer, LoglikelihoodAnswer)

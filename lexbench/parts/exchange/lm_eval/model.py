@@ -60,7 +60,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
     # requests of the harness
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """For each (context, continuation): ln p of the continuation (nats), and whether greedy decoding writes it.
+        """Compute ln p of each continuation behind its context, in nats, and whether greedy decoding writes it.
 
         Longer than `max_length`: the first tokens are dropped, and the request is counted.
         """
@@ -80,7 +80,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         return self._gather_results("loglikelihood", [texts for texts, _, _ in requests], found, disable_tqdm)
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """For each text: ln p of all its tokens (nats), in disjoint windows of `max_length` tokens.
+        """Compute ln p of all tokens of each text, in nats, in disjoint windows of `max_length` tokens.
 
         The first window is conditioned on what begins every text, or else on one BOS (or end) token, which is no
         target; a later window on the last token of the previous one; the last window on as many earlier tokens as fill
@@ -118,7 +118,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         )
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """For each (context, settings): the greedy continuation, up to the first stop string.
+        """Write the greedy continuation of each (context, settings), up to the first stop string.
 
         A context that leaves less than max_gen_toks of `max_length` loses its first tokens, and is counted.
         """
@@ -257,7 +257,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 def _loglikelihood_question(
     index: int, context: Sequence[int], continuation: Sequence[int], max_length: int
 ) -> Loglikelihood:
-    """A Score question for the continuation; drops first tokens of a context that is too long."""
+    """A `Loglikelihood` of the continuation; a context that is too long loses its first tokens."""
     if len(continuation) > max_length:
         raise ConfigError(
             f"a continuation of {len(continuation)} tokens does not fit max_length={max_length}: raise it"

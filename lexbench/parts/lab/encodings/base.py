@@ -44,7 +44,7 @@ class Encoding(nn.Module):
     shared = True
     """Whether all layers share one encoding; False: every layer has its own, with its own weights."""
     remaps = False
-    """Whether a method may replace the distance i - j: queries and keys rotate alike, each by its position alone."""
+    """Whether a method may replace the distance i - j: one rule rotates queries and keys, by their position alone."""
     rescores = False
     """Whether `rescore` does more than add the bias; it then needs all scores of a query at once."""
     weighs = True
@@ -67,17 +67,17 @@ class Encoding(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest text for which it has positions; None: no limit."""
+        """Tokens of the longest text for which the encoding has positions; None: no limit."""
         return None
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Its entries in config.json, in transformers' format: `rope_parameters`, for encodings with angles."""
+        """Entries in config.json, in transformers' format: `rope_parameters`, for encodings with angles."""
         return {}
 
     @classmethod
     def resolve_texts(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
-        """Its parameters, with texts replaced by token ids of the tokenizer; called before construction."""
+        """Replace texts among the parameters by token ids of the tokenizer; called before construction."""
         return parameters
 
     def initialise(self, generator: Generator) -> None:
@@ -107,7 +107,7 @@ class Encoding(nn.Module):
 
     @property
     def attention(self) -> Attention:
-        """Its own mask, query_scale and remap; they may differ between training (`self.training`) and use."""
+        """Mask, query_scale and remap of the encoding; they may differ between training (`self.training`) and use."""
         return Attention()
 
     def layer_input(self, stream: Tensor, positions: Tensor) -> Tensor:

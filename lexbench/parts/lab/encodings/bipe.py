@@ -77,7 +77,7 @@ class Bipe(EncodingWrapper):
         self.table.data = torch.randn(self.table.shape, generator=generator).to(self.table) * self.deviation
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[B, T] segment numbers times the spread."""
+        """[B, T] positions: segment numbers times the spread."""
         return self._segment_numbers(tokens).to(torch.float64) * self.spread
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:

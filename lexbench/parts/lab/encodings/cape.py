@@ -68,7 +68,7 @@ class Cape(RandomPositions):
         return self if self.centred else self.over.used
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T] at use, [B, T] in training."""
+        """Positions: [T] at use, [B, T] in training."""
         # The mean of 0 .. N - 1 is (N - 1) / 2.
         plain = self.over.positions(tokens, length, generator) - ((length - 1) / 2 if self.centred else 0.0)
         return plain if generator is None else self.draw_positions(plain, tokens, generator)

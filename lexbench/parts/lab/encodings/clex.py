@@ -104,7 +104,7 @@ class Clex(RotaryEncoding):
         return self
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T]; sets t until the next call."""
+        """[T] positions; sets t, the stretch of the text, until the next call."""
         plain, count = super().positions(tokens, length, generator), tokens.shape[1]
         self._now = None
         if generator is None:

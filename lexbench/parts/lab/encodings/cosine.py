@@ -48,7 +48,7 @@ class Cosine(EncodingWrapper):
 
     @property
     def attention(self) -> Attention:
-        """By position, queries are multiplied by ln(i + 1); a method that scales queries, too, is refused."""
+        """Slots of the inner encoding; `by_position` adds a factor ln(i + 1) of query i: no method may add one, too."""
         own = Attention(query_scale=LogScale(self.seen, clip=False)) if self.by_position else Attention()
         return self.over.attention.merge_with(own)
 
@@ -58,5 +58,5 @@ class Cosine(EncodingWrapper):
         return F.normalize(queries, dim=-1).to(queries.dtype), F.normalize(keys, dim=-1).to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
-        """4 ln(n)."""
+        """Factor 4 ln(n) on the logits."""
         return 4 * math.log(self.seen)

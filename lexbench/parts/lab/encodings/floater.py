@@ -114,7 +114,7 @@ class Floater(Encoding):
 
 
 class _LayerPath(Encoding):
-    """One layer of a Floater."""
+    """Path of a Floater in one layer."""
 
     def __init__(self, whole: Floater, layer: int) -> None:
         super().__init__()

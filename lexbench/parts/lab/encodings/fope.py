@@ -83,7 +83,7 @@ class Fope(Encoding):
             mix.data = (torch.eye(kept).repeat(heads, 1, 1) + noise).to(mix)
 
     def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
-        """[B, H, T, D] of query heads or key heads; cos and sin are computed and mixed in float64."""
+        """Rotate [B, H, T, D] query heads or key heads; cos and sin are computed and mixed in float64."""
         turn = insert_head_axis(rotation_angles(self.inv_freq, positions))
         each = vectors.shape[1] // len(self.cos_mix)
         cos, sin = (

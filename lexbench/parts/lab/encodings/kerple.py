@@ -50,22 +50,22 @@ class Kerple(Encoding):
             self.a.clamp_(MIN_WEIGHT)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
+        """[H, Q, K] bias of the logits, or [B, H, Q, K] where positions have a batch axis."""
         return bias_by_distance(self.bias_at_distances, query_positions, key_positions)
 
     def bias_at_distances(self, distances: Tensor) -> Tensor:
-        """[H, N] at distances [N] of at least 0."""
+        """[H, N] bias of the logits at distances [N] of at least 0."""
         p, a = [self.p, self.a] if self.training else [self.p.clamp(MIN_WEIGHT, self.largest), self.a.clamp(MIN_WEIGHT)]
         return -self.kernel(p[:, None], a[:, None], distances.to(p.dtype))
 
 
 def logarithmic_kernel(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
-    """p ln(1 + a n)."""
+    """Amount p ln(1 + a n) that logits at distance n lose."""
     return p * torch.log1p(a * distances)
 
 
 def power_kernel(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
-    """a n^p; the gradient of p is 0 at n = 0."""
+    """Amount a n^p that logits at distance n lose; the gradient of p is 0 at n = 0."""
     return a * distances.pow(p)
 
 

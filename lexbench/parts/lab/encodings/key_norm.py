@@ -32,7 +32,7 @@ class KeyNorm(EncodingWrapper):
 
     @property
     def attention(self) -> Attention:
-        """With log_n, the scale of queries; a method that scales them, too, is refused."""
+        """Scale of the queries, with log_n; a method that scales them, too, is refused."""
         return self.over.attention.merge_with(Attention(query_scale=self.scale))
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,5 +41,5 @@ class KeyNorm(EncodingWrapper):
         return queries, F.normalize(keys, dim=-1).to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
-        """1."""
+        """Factor 1 on the logits."""
         return 1.0

@@ -60,7 +60,7 @@ class QkNorm(EncodingWrapper):
         ) * self.key_gain.to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
-        """1 for l2, else as the inner encoding."""
+        """Factor on the logits: 1 for l2, else that of the inner encoding."""
         return 1.0 if self.form == "l2" else self.over.scaling(head_dim)
 
 

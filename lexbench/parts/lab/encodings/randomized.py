@@ -61,7 +61,7 @@ class Randomized(EncodingWrapper):
         return self.places if self.use == "spread" else self.over.longest
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T], whole numbers."""
+        """[T] positions, whole numbers."""
         plain = self.over.positions(tokens, length, generator)
         if generator is not None:
             if (count := tokens.shape[1]) > self.places:

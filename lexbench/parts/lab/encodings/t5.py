@@ -68,7 +68,7 @@ class T5(Encoding):
         nn.init.normal_(self.table, std=self.deviation, generator=generator)
 
     def scaling(self, head_dim: int) -> float:
-        """1 / sqrt(d), or 1."""
+        """Factor 1 / sqrt(d) or 1 on the logits."""
         return super().scaling(head_dim) if self.scaled else 1.0
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:

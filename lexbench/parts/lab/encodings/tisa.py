@@ -41,10 +41,10 @@ class Tisa(Encoding):
             nn.init.normal_(weight, mean, deviation, generator=generator)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
+        """[H, Q, K] bias of the logits, or [B, H, Q, K] where positions have a batch axis."""
         return bias_by_distance(lambda distances: self.bias_at_offsets(-distances), query_positions, key_positions)
 
     def bias_at_offsets(self, offsets: Tensor) -> Tensor:
-        """[H, N] at offsets o [N]."""
+        """[H, N] bias of the logits at offsets o [N]."""
         squares = (offsets.to(self.offsets.dtype) - self.offsets[..., None]).square()
         return (self.amplitudes[..., None] * (-self.sharpness.abs()[..., None] * squares).exp()).sum(1)

@@ -25,7 +25,7 @@ INHERITED_ATTRIBUTES = (
 
 
 def inherit_from_inner(names: Iterable[str], to: str) -> Callable[[EncodingClass], EncodingClass]:
-    """Give a class these names of `Encoding`, except those that it defines, from the encoding in its attribute `to`."""
+    """Class decorator: take attributes `names` from the encoding in attribute `to`, unless the class defines them."""
 
     def complete(cls: EncodingClass) -> EncodingClass:
         # What the class defines itself stays: a wrapper overrides a hook by writing it.
@@ -71,7 +71,7 @@ class EncodingWrapper(Encoding):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Its own, and those of the inner encoding."""
+        """Hooks that this encoding or its inner encoding overrides."""
         return overridden_hooks(self, EncodingWrapper) | self.over.hooks
 
     def at(self, layer: int) -> Encoding:
@@ -103,7 +103,7 @@ class RandomPositions(EncodingWrapper):
         return self.over.used
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T] at use, [B, T] in training."""
+        """Positions: [T] at use, [B, T] in training."""
         plain = self.over.positions(tokens, length, generator)
         return plain if generator is None else self.draw_positions(plain, tokens, generator)
 
@@ -162,7 +162,7 @@ class LayerWithSlots(EncodingWrapper):
 
     @property
     def attention(self) -> Attention:
-        """Its own slots and those of the inner encoding."""
+        """Slots of this encoding and of the inner encoding."""
         return self.over.attention.merge_with(self.own)
 
     @property

@@ -232,7 +232,7 @@ class EncodingAttention:
         return queries, keys, rule
 
     def _chunked_logits(self, start: int, stop: int) -> Tensor:
-        """[H, stop - start, stop] logits, in chunks of the size that `attended` takes."""
+        """[H, stop - start, stop] logits, in chunks of the size that `attention_output` takes."""
         few = max(1, dense.MAX_SCORES_IN_MEMORY // (self.queries.shape[1] * self.total * self.encoding.held))
         # Later keys than the last query of a chunk are not computed: they get -inf.
         parts = [self.logits(*some)[0] for some in itertools.pairwise([*range(start, stop, few), stop])]

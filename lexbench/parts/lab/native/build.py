@@ -84,7 +84,7 @@ def update_stored_spec(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_for_layers(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Encoding:
-    """One encoding for all layers, or one for each; the same holds for the inner encoding."""
+    """Build one encoding for all layers, or one for each; its inner encoding, too."""
     inner = _build_for_layers(config[INNER_PARAMETER], sizes) if config.get(INNER_PARAMETER) is not None else None
     if encoding_class(config).shared:
         return _build_one(config, sizes, inner)

@@ -61,7 +61,7 @@ class TokenVectors:
     count: int
 
     def append_rows(self, new: Tensor, length: int) -> "TokenVectors":
-        """With new tokens behind: in the same room where it suffices, else in one for at least `length` tokens."""
+        """Append vectors of new tokens: in the same buffer if it is large enough, else in one for `length` tokens."""
         room, total = self.room, self.count + new.shape[2]
         if total > room.shape[2]:
             room = new.new_empty(*new.shape[:2], max(total, length), new.shape[3])
@@ -75,7 +75,7 @@ class TokenVectors:
 
     @property
     def held(self) -> Tensor:
-        """[B, H, count, E]."""
+        """[B, H, count, E] vectors of the first `count` tokens."""
         return self.room[:, :, : self.count]
 
 

@@ -60,7 +60,7 @@ class Optimizers:
 
 
 def build_optimizers(decoder: Decoder, recipe: Recipe, half: bool) -> Optimizers:
-    """AdamW for all weights; under `muon` only for those that are no matrices of the layers.
+    """Optimizers of a recipe: AdamW for all weights; under `muon`, Muon for the matrices of the layers.
 
     Weight decay acts on matrices, not on vectors and the encoding's weights: slopes and biases need not be near 0.
     """

@@ -10,7 +10,7 @@ from torch import Tensor
 NEWTON_SCHULZ_STEPS = 5
 """Newton-Schulz iterations."""
 QUINTIC_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic: singular values from 0.01 to 1 come to lie between 0.7 and 1.2."""
+"""Coefficients of the quintic polynomial: it brings singular values from 0.01 to 1 to between 0.7 and 1.2."""
 
 
 class Muon(torch.optim.Optimizer):

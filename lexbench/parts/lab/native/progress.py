@@ -65,7 +65,7 @@ def delay_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 class TrainingProgress:
-    """One training's folder.
+    """State of a training in its folder: checkpoint, log and record.
 
     training.checkpoint    SHA-256, then step, weights and optimizer by torch.save; removed at the end
     training.jsonl         the log, one line per step

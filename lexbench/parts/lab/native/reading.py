@@ -22,7 +22,7 @@ Settle = Callable[[Attention, int], tuple[Attention, Rotate]]
 
 
 class AttentionPass:
-    """One text, read in pieces under one Attention.
+    """Reading of a text in pieces, under one Attention.
 
     Args:
         decoder: the network.
@@ -107,7 +107,7 @@ def _leave_unrotated(vectors: Tensor, positions: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TextReading:
-    """One text under all passes of a mixture; usually one."""
+    """Reading of a text under all passes of a mixture; most methods have one pass."""
 
     passes: Sequence[AttentionPass]
 

@@ -44,7 +44,7 @@ class CachingTokenizer:
         self._short = functools.lru_cache(maxsize=1 << 14)(tokenizer.encode)
 
     def encode(self, text: str) -> Encoded:
-        """As the tokenizer's own."""
+        """Encode a text as the tokenizer does; short texts are encoded once."""
         return self._short(text) if len(text) < MAX_CACHED_CHARACTERS else self._tokenizer.encode(text)
 
     def __getattr__(self, name: str) -> Any:

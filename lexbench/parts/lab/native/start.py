@@ -32,13 +32,13 @@ class TrainingStart:
     """The folder that a training starts from: of `lexbench train`, or of a Llama with plain RoPE."""
 
     name: str
-    """The path as the user gave it."""
+    """Path of the folder as the user gave it."""
     folder: Path
     decoder: Decoder
     config: Mapping[str, Any]
-    """Its config.json."""
+    """Content of the folder's config.json."""
     encoding: Mapping[str, Any]
-    """Resolved."""
+    """Name and parameters of the encoding, with texts replaced by token ids."""
 
     @property
     def facts(self) -> dict[str, str]:
@@ -123,7 +123,7 @@ class TrainingMethod:
     label: str = "none"
     attention: Attention | None = None
     config: Mapping[str, Any] | None = None
-    """Its entries in config.json, in transformers' format; None: none."""
+    """Entries of the method in config.json, in transformers' format; None: it has none."""
 
 
 def _read_method(method: Mapping[str, Any]) -> tuple[str, Method, str]:

@@ -185,7 +185,7 @@ def _train_in_folder(prepared: PreparedTraining, out: Path) -> None:
 def _ngram_floors(
     corpora: Sequence[Corpus], unseen: Sequence[Corpus], tokenizer: FastTokenizer, recipe: Recipe
 ) -> dict[str, float] | None:
-    """What counting the texts of the training reaches on the held-out rows, in nats per token; None without either."""
+    """NLL of n-gram counts of the training's texts on held-out rows, in nats per token, by name; None without texts."""
     if "text" not in recipe.kinds or not unseen:
         return None
     held_out = held_out_rows(unseen, tokenizer, recipe.length).numpy()

@@ -41,7 +41,7 @@ BEYOND_MULTIPLE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class GateFigure:
-    """One figure and what it must reach."""
+    """Figure of a study, and the least value that it must have."""
 
     gate: str
     figure: str
@@ -49,12 +49,12 @@ class GateFigure:
     low: float | None = None
     high: float | None = None
     least: float | None = None
-    """None: a figure for the reader."""
+    """Least value of the figure; None: no gate, the figure is only shown."""
     refused: str | None = None
 
     @property
     def holds(self) -> bool | None:
-        """Whether the value reaches it; None without a gate."""
+        """Whether the value is at least the gate's; None without a gate."""
         return None if self.least is None else self.value is not None and self.value >= self.least
 
 

@@ -18,7 +18,7 @@ from lexbench.runner.forecast import format_duration
 
 @dataclass(frozen=True, kw_only=True)
 class StudyStep:
-    """One command, run as a process."""
+    """Command of lexbench that a study runs as a process: a training or a run."""
 
     label: str
     words: Sequence[str]
@@ -33,9 +33,9 @@ class StudyStep:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts that the outcome depends on, besides the arguments."""
     weights: Path | None = None
-    """Folder of the model that it reads; with other weights the step must run again."""
+    """Folder of the model that the step reads; with other weights it must run again."""
     made: Path | None = None
-    """File or folder that it makes; if that was removed, the step must run again."""
+    """File or folder that the step makes; if that was removed, it must run again."""
 
     @property
     def kind(self) -> str:
@@ -43,11 +43,11 @@ class StudyStep:
         return self.label.split()[0]
 
     def is_done(self) -> bool:
-        """Whether it has succeeded with the same arguments, facts and weights."""
+        """Whether the step has succeeded with the same arguments, facts and weights."""
         return self.seconds_taken() is not None
 
     def seconds_taken(self) -> float | None:
-        """Seconds that it took; None if it must run."""
+        """Seconds that the step took; None if it must run."""
         if self.made is not None and not self.made.exists():
             return None
         try:
@@ -57,7 +57,7 @@ class StudyStep:
             return None
 
     def record_success(self, seconds: float) -> None:
-        """Record that it has succeeded."""
+        """Write the stamp of a step that has succeeded and took so many seconds."""
         write_text(self.stamp, json.dumps({"key": self._step_key(), "seconds": round(seconds, 1)}, indent=1) + "\n")
 
     def _step_key(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _training_steps(study: Study, entry: StudyEntry, seed: int) -> Iterator[Stud
 
 
 def _evaluation_steps(study: Study, entry: StudyEntry, seed: int) -> Iterator[StudyStep]:
-    """One run for all tasks of the same n, because a run has one n."""
+    """Steps that run the tasks: one for all tasks of the same n, because a run has one n."""
     name, methods = model_name(entry, seed), [as_named_mapping(method) for method in entry.methods or study.methods]
     tasks = sorted(study.tasks, key=lambda task: -task["n"])
     # Sorted by n above: groupby joins only neighbours.

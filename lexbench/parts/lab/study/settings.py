@@ -23,7 +23,7 @@ StatementT = TypeVar("StatementT")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyEntry:
-    """One model of a study, trained once for each seed.
+    """Model of a study, trained once for each seed.
 
     Args:
         name: of the entry, for tables and folders.
@@ -272,7 +272,7 @@ def read_study(config: Mapping[str, Any], name: str) -> Study:
 
 
 def as_named_mapping(entry: Any) -> dict[str, Any]:
-    """A name, or a name with parameters, as a mapping."""
+    """Mapping with the key `name`, of a name (`kerple`) or a mapping with one (`{name: kerple, form: power}`)."""
     given = {"name": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, Mapping) else {}
     if "name" not in given:
         raise ConfigError(f"study needs a name, got {entry!r}: e.g. {{name: kerple, form: power}}")

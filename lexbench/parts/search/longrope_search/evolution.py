@@ -25,7 +25,7 @@ MAX_BREEDING_DRAWS = 64
 
 @dataclass(frozen=True)
 class FactorCandidate:
-    """One point of the search space."""
+    """Factors of all pairs, and a number of first tokens: a point of the search space."""
 
     factors: tuple[float, ...]
     """[pairs] divisors of the frequencies, non-decreasing."""
@@ -35,7 +35,7 @@ class FactorCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class EvolutionSettings:
-    """How to search (LongRoPE, arXiv 2402.13753, section 3.2; LongRoPE2, arXiv 2502.20082, section 3).
+    """Settings of a search (LongRoPE, arXiv 2402.13753, section 3.2; LongRoPE2, arXiv 2502.20082, section 3).
 
     Args:
         rule: longrope (every pair free in [1, 1.25 s]), or longrope2 (pairs from the critical one on in [s, 2 s],
@@ -193,9 +193,9 @@ class EvolutionResult:
 
     best: FactorCandidate
     nll: float
-    """Mean NLL of the best candidate, in nats."""
+    """Mean NLL of the best candidate, in nats per token."""
     curve: tuple[float, ...]
-    """Lowest NLL after the first generation and each iteration."""
+    """Lowest NLL so far in nats per token, after the first generation and after each iteration."""
     evaluations: int
     """Number of different candidates evaluated."""
 

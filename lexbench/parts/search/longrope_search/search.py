@@ -39,13 +39,13 @@ SEED_METHODS = ("pi", "ntk", "yarn")
 
 @dataclass(frozen=True)
 class SeedComparison:
-    """One line of the final comparison: mean NLL in nats."""
+    """Mean NLL of one set of factors in nats per token: a line of the final comparison."""
 
     name: str
     searched: float
-    """On the questions of the search: minimised, so no estimate of quality."""
+    """NLL on the questions of the search: minimised, so no estimate of quality."""
     fresh: float
-    """On as many questions of other documents."""
+    """NLL on as many questions of other documents."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FactorSearchResult:
     file: Path
     rows: tuple[SeedComparison, ...]
     unspoken: str | None = None
-    """The sentence that the model does not speak the texts inside its trained length; None: it does."""
+    """Sentence that the model has not learned the language of the texts inside its trained length; None: it has."""
 
     def table(self) -> str:
         """The comparison as a text table."""
@@ -178,7 +178,7 @@ def mean_nll(backend: Backend, questions: Sequence[Loglikelihood], attention: At
 
 
 def _language_not_learned(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) -> str | None:
-    """Say that the model does not speak n texts of its trained length; None: it does, or there are no questions."""
+    """Sentence that the model has not learned the language of n texts; None: it has, or there are no questions."""
     length = model.trained_length
     task: Task = registry.build_object(
         registry.read_named_config("task", "last_segment"), "task", corpus=corpus

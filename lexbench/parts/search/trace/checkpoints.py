@@ -20,7 +20,7 @@ GLOB_CHARACTERS = "*?["
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One checkpoint.
+    """Checkpoint of a training, in a folder or on the hub.
 
     Args:
         path: folder, or name on the hub.

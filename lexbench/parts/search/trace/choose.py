@@ -21,9 +21,9 @@ class TracedFinalist:
 
     place: int
     to_first: PairedDifference
-    """To the first checkpoint; of that itself without a difference."""
+    """Difference to the first checkpoint; for the first checkpoint itself without one."""
     behind: PairedDifference
-    """To the best finalist, `p_holm` for all finalists; of the best without a difference."""
+    """Difference to the best finalist, with `p_holm` for all finalists; for the best itself without one."""
     seemed: float | None
     """Difference to the first checkpoint on the questions that chose the finalists."""
 

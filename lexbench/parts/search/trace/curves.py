@@ -12,7 +12,7 @@ from lexbench.stats.wording import display_factor
 
 
 def draw(found: Traced, stem: Path) -> None:
-    """The figure as stem.svg."""
+    """Draw the figure as stem.svg."""
     with mpl.rc_context(MATPLOTLIB_STYLE):
         save_figure(figure(found), stem, png=False)
 

@@ -113,7 +113,7 @@ def falls(rows: Sequence[CheckpointRow], columns: Mapping[Column, str]) -> list[
 
 @dataclass(frozen=True, kw_only=True)
 class Harm:
-    """The same targets behind a longer text, minus behind a shorter one, at one checkpoint."""
+    """NLL of targets behind a longer text, minus NLL of the same targets behind a shorter one, at one checkpoint."""
 
     task: str
     place: int
@@ -124,7 +124,7 @@ class Harm:
 
     @property
     def hurts(self) -> bool:
-        """Whether the longer text makes them less likely."""
+        """Whether the longer text makes the targets less likely, by a significant difference."""
         return bool(self.found.significant and (self.found.difference or 0.0) > 0)
 
 

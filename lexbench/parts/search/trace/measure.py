@@ -99,7 +99,7 @@ class Bench:
         return self._rows
 
     def measure_checkpoint(self, checkpoint: Checkpoint, part: str = MEASURED_FOLDER) -> CheckpointRow:
-        """The answers of a checkpoint; those that are missing are measured.
+        """Answers of a checkpoint; missing ones are measured.
 
         Raises ConfigError for a checkpoint that cannot be read, and where the folder holds another trace.
         """

@@ -133,7 +133,7 @@ def _fall(found: Traced, fall: Fall) -> str:
 
 
 def _hurts(found: Traced) -> Iterator[str]:
-    """From which checkpoint on the text beyond a length hurts; the first such length of each task."""
+    """Lines on the checkpoint from which on the text beyond a length hurts: of each task the first such length."""
     for task in dict.fromkeys(each.task for each in found.harms):
         hurting = [each for each in found.harms if each.task == task and each.hurts]
         if not hurting:

@@ -30,7 +30,7 @@ LOOK_INTERVAL_SECONDS = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """Checkpoints of a training with what is told of them."""
+    """Checkpoints of a training: their values, falls between them, harm of longer texts, and the best of them."""
 
     rows: Sequence[CheckpointRow]
     columns: Mapping[Column, str]
@@ -40,7 +40,7 @@ class Traced:
     best: int
     """Place of the best checkpoint on the questions that all have answered."""
     finalists: Sequence[TracedFinalist] = field(default_factory=tuple)
-    """On fresh questions, the best first; empty while checkpoints may still appear."""
+    """Best checkpoints on fresh questions, the best first; empty while checkpoints may still appear."""
     questions: int = 0
     """Values of a checkpoint at each length."""
 

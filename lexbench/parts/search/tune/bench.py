@@ -52,7 +52,7 @@ class TuneClock:
         return self.limit is not None and self.spent >= self.limit
 
     def check(self) -> None:
-        """Raise TimeUp if the limit is reached."""
+        """Raise TimeBudgetSpent if the limit is reached."""
         if self.is_over:
             raise TimeBudgetSpent
 
@@ -114,9 +114,9 @@ class CandidateBench:
         return self._questions[key]
 
     def outcomes(self, candidate: Candidate, part: TaskAtLength, count: int) -> list[Outcome]:
-        """Outcomes of the first `count` questions of a part; measures those that are missing.
+        """Outcomes of the first `count` questions of a part; missing ones are measured.
 
-        Raises Refused if the backend cannot answer, TimeUp if some are missing and the time is spent.
+        Raises Refused if the backend cannot answer, TimeBudgetSpent if some are missing and the time is spent.
         """
         every, cell = self.questions(part), self._cell(candidate, part)
         questions, asked = every[:count], {question.index for question in every}

@@ -49,7 +49,7 @@ def ranking_markdown(result: TuneResult) -> str:
 
 
 def terminal_text(result: TuneResult) -> str:
-    """For a terminal: the answer in a paragraph, what to paste, and the finalists in a table."""
+    """Text for a terminal: the answer in a paragraph, settings to paste, and the finalists in a table."""
     lines = [plain_text(paragraph(result)), ""]
     if result.winner is not None:
         lines += ["Paste:", text_to_paste(result), ""]

@@ -61,24 +61,24 @@ class Finalist:
     loss: float
     """NLL plus worth times the share of needles missed, nats per token."""
     text: PairedDifference
-    """NLL to none's at the length."""
+    """NLL minus that of `none`, at the length."""
     needles: PairedDifference | None
-    """Accuracy to none's at the length; of none itself without an interval."""
+    """Accuracy of needles minus that of `none`, at the length; for `none` itself without an interval."""
     inside: PairedDifference
-    """NLL to none's inside the trained length: the price."""
+    """Price: NLL minus that of `none`, inside the trained length."""
     behind: PairedDifference
-    """Loss to the best's, of the best without an interval; `p_holm` for those within the price compared with it."""
+    """Loss minus that of the best; for the best itself without an interval. `p_holm` is set for its rivals alone."""
     dear: bool = False
-    """Its price is above the stated one."""
+    """Whether its price is above the stated limit."""
 
     doubtful: bool = False
-    """The interval of the price straddles the limit: uncertain."""
+    """Whether the interval of its price contains the limit, so that `dear` is uncertain."""
     rival: bool = False
-    """Within the price like the best, and compared with it."""
+    """Whether its price is within the limit, as the best one's is, and it was compared with the best."""
 
     @property
     def tied(self) -> bool:
-        """Cannot be told from the best: no significant test, or an interval that holds 0, or none of these."""
+        """Whether it cannot be told from the best: no significant test, or an interval that holds 0, or no interval."""
         return self.rival and not (self.behind.significant and self.behind.low is not None and self.behind.low > 0)
 
 
@@ -125,7 +125,7 @@ def _build_finalist(
 
 
 def _loss_behind_best(best: CandidateOutcomes, other: CandidateOutcomes, worth: float) -> PairedDifference:
-    """Loss to the best's: its p-value flips the signs of text's and needles' clusters alike.
+    """Loss of a candidate minus that of the best. Its p-value flips signs of the clusters of texts and of needles.
 
     The interval is put together from those of both parts, which are independent, as Zou and Donner do (2008, Statistics
     in Medicine 27:1693): each end is as far from the sum as the root of the squared ways of the parts to theirs.

@@ -36,15 +36,15 @@ class TuneResult:
     """Seconds spent, including earlier commands."""
     file: Path
     unspoken: str | None = None
-    """The sentence that the model does not speak the text inside its trained length; None: it does."""
+    """Sentence that the model has not learned the language of the text inside its trained length; None: it has."""
     floored: str | None = None
-    """Floor that the winner's text reaches at the length, in words; None: it is better."""
+    """Floor, in words, that the winner does not beat on the text at the length; None: it does."""
 
     @property
     def winner(self) -> Candidate | None:
         """The best finalist within the price; without finalists, the best candidate of the search.
 
-        None where nothing is within the price, and where the model does not speak the text.
+        None where nothing is within the price, and where the model has not learned its language.
         """
         if self.unspoken:
             return None

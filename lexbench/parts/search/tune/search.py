@@ -31,7 +31,7 @@ MIN_NEEDLES_FOUND_SHARE, N_NEEDLES_TRIED = 0.5, 8
 MAX_FRESH_MULTIPLE = 4
 """Fresh questions at most, in units of `n`."""
 MAX_SHOWN_REASONS = 3
-"""Reasons that are said where no candidate can be measured."""
+"""Most reasons in the message that no candidate can be measured."""
 MAX_DUPLICATE_DRAWS = 20
 """Draws of old candidates in a row after which the space counts as exhausted."""
 
@@ -94,7 +94,7 @@ class TuneSearch:
         self._bar = tqdm(disable=must_hide_bar(), dynamic_ncols=True, bar_format="{elapsed} {desc}")
 
     def why_silent(self) -> str | None:
-        """Say that the model does not speak the text, by as few questions as tell it does; None: it speaks, or no time.
+        """Sentence that the model has not learned the text's language, by few questions; None: it has, or time is over.
 
         Asked before the search, which would spend its whole budget on such a text.
         """
@@ -111,7 +111,7 @@ class TuneSearch:
         return said
 
     def unspoken(self, *benches: CandidateBench) -> str | None:
-        """Say that the model does not speak the text inside its trained length, by all samples of `none` there."""
+        """Sentence that the model has not learned the text's language, by all its samples at the trained length."""
         samples = [each for bench in benches for each in bench.samples(self.none, self.inside)]
         found, levels = outcomes_of_samples(samples, "nll"), floors.floors_of_samples(samples, "nll")
         return floors.language_not_learned_by_outcomes(
@@ -190,7 +190,7 @@ class TuneSearch:
     def _fill_round(
         self, entrants: list[tuple[TriedCandidate, Any]], draws: CandidateDraws
     ) -> list[tuple[TriedCandidate, Any]]:
-        """Fill a round with draws, until it is large enough that one entrant reaches the last rung."""
+        """Fill a round with draws until it holds enough entrants for one of them to be measured on the last rung."""
         most = self.settings.candidates
         # One of eta^(rungs - 1) entrants reaches the last rung.
         size = self.settings.eta ** (len(self._counts) - 1)

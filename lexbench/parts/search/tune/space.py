@@ -55,7 +55,7 @@ class Candidate:
         return str(self.key)
 
     def export_text(self, target: str, model: Model, length: int) -> tuple[str | None, str]:
-        """The text to paste for a target; or None, and why it cannot serve the model with this candidate."""
+        """Text to paste for an export target; or None, and the reason why the target cannot serve this candidate."""
         assert self.method is not None, "what was measured can be built"
         try:
             return export.export_text(self.method, self.label, model, length, target), ""
@@ -63,12 +63,12 @@ class Candidate:
             return None, refusal.reason
 
     def export_targets(self, model: Model, length: int) -> list[str]:
-        """Targets that can serve the model with it."""
+        """Names of the export targets (vllm, ...) that can serve the model with this candidate."""
         return [target for target in export.EXPORT_TARGETS if self.export_text(target, model, length)[0] is not None]
 
     @property
     def changes_positions(self) -> bool:
-        """Whether it changes frequencies or distances, and masks no key."""
+        """Whether the candidate changes frequencies or distances, and masks no key."""
         used = {slot for part in self.attention.parts() for slot in part.slots()} if self.attention else set[str]()
         return bool(used & {"inv_freq", "remap"}) and "mask" not in used
 
@@ -85,7 +85,7 @@ class ParameterRange:
 
 Choices = tuple[Any, ...]
 Parameters = Mapping[str, ParameterRange | Choices]
-"""Ranges to draw from, by parameter of a method."""
+"""Range or choices to draw a value from, by parameter of a method."""
 
 
 def default_configs(model: Model, length: int, first: Sequence[str]) -> list[dict[str, Any]]:

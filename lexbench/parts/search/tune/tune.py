@@ -306,7 +306,7 @@ def _fresh_bench(
 
 
 def _reached_floor(result: TuneResult, search: TuneSearch, bench: CandidateBench, final: CandidateBench) -> str | None:
-    """Floor that the winner's text reaches at the length; None where it is better, or nothing has won."""
+    """Floor that the winner does not beat on the text at the length; None where it does, or nothing has won."""
     if result.winner is None:
         return None
     samples = (final if result.rows else bench).samples(result.winner, search.text)

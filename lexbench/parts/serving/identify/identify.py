@@ -43,7 +43,7 @@ MIN_UNCUT_TEXTS = 8
 MIN_BLOCK_TARGETS = 64
 """Targets of a block, at least; a text has one block at least."""
 MAX_DISPLACED_SHARE = 0.1
-"""Share of the way to another setup by which rounding may move a server in all texts alike."""
+"""Share of the way to another setup by which rounding may move a server in all texts at once."""
 PACK_ROUNDING_SHARE = 2.0**-8
 """Difference of two setups, as a share of what they differ from the first, up to which the pack rounds it away."""
 NO_SETUP_VERDICT = "none of these"
@@ -57,14 +57,14 @@ class SetupDistance:
     distance: float
     """Root of the mean of squared differences, nats."""
     share: float
-    """How far the server is from the nearest setup towards this one; 0 for the nearest itself."""
+    """Share of the way from the nearest setup to this one at which the server is; 0 for the nearest itself."""
     reach: float
-    """To either side of `share`."""
+    """Half the width of the interval of `share`; inf where the texts do not tell the two apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identification:
-    """What a server turns by."""
+    """Setup by which a server rotates, with its distance to all setups and further faults."""
 
     verdict: str
     """Label of a setup, or `none of these`."""

@@ -8,7 +8,7 @@ A numpy archive (`.npz`, nothing in it is executed), about 10 KB a setup:
               and of the last half
     changes   [setups - 1, texts, targets] nats more under the others, float16
     noise     [kinds, texts, targets] nats that the first setup moves by in bfloat16 and with 8-bit activations, float16
-    written   [texts, room] ids that the checkpoint writes in place of each text's last ones; -1 where it has ended
+    written   [texts, tokens] ids that the checkpoint writes in place of each text's last ones; -1 where it has ended
 
 The first five stand once more as `longer_about`, ... where these texts do not tell all setups from the first: longer
 texts, under those setups only. Format 1 had no opening, no written ids, and the larger noise only; format 2 no longer
@@ -36,25 +36,25 @@ PACK_FORMAT_VERSION = 3
 MAX_PACK_BYTES, MAX_UNPACKED_BYTES = 1 << 20, 1 << 26
 """Bytes of a pack, at most, and of its parts; those of 100 setups on 32,768 targets take 10 MB."""
 LONGER_PART_PREFIX = "longer_"
-"""Before the names of the parts of longer texts."""
+"""Prefix of the names of the parts that hold longer texts."""
 
 Nats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReferencePack:
-    """What a file holds."""
+    """Content of a pack's file: texts, NLL of their tokens under each setup, and noise."""
 
     about: Mapping[str, Any]
     tokens: Tokens
     nll: Nats
-    """[setups, texts, targets] nats."""
+    """[setups, texts, targets] NLL in nats."""
     noise: Nats
-    """[kinds, texts, targets] nats."""
+    """[kinds, texts, targets] change of the NLL by each kind of rounding, in nats."""
     written: Tokens
-    """[texts, room] ids; -1: none. No room in format 1, and in longer texts."""
+    """[texts, tokens] ids that the checkpoint writes in place of each text's last ones; -1: ended. Format 1: none."""
     longer: "ReferencePack | None" = None
-    """Longer texts under the setups that these texts do not tell from the first."""
+    """Pack of longer texts for the setups whose NLL these texts do not tell from the first setup's; None: no need."""
 
     @property
     def labels(self) -> list[str]:
@@ -73,7 +73,7 @@ class ReferencePack:
 
     @property
     def longest(self) -> int:
-        """Tokens of its longest text."""
+        """Tokens of the longest text, longer ones included."""
         return self.length if self.longer is None else max(self.length, self.longer.longest)
 
     def served_nats(self, backend: Backend) -> Nats:
@@ -86,7 +86,7 @@ class ReferencePack:
 
 
 def _first_and_last_targets(nll: Nats, opening: int, targets: int) -> Nats:
-    """The first and the last ones."""
+    """NLL of the first `opening` targets and of the last ones, `targets` in all."""
     return np.concatenate([nll[:, :opening], nll[:, nll.shape[1] - (targets - opening) :]], axis=1)
 
 
@@ -116,14 +116,14 @@ def question_nats(backend: Backend, questions: Sequence[Loglikelihood]) -> Nats:
 
 
 def continue_texts(backend: Backend, texts: Tokens, room: int) -> Tokens:
-    """[texts, room] ids that are written in place of each text's last ones; -1 where the model has ended."""
+    """[texts, room] ids that are written in place of each text's last `room` ones; -1 where the model has ended."""
     whole = np.full((len(texts), room), -1)
     questions = [
         Generate(index=index, cluster="", prompt=row[:-room], max_new_tokens=room) for index, row in enumerate(texts)
     ]
     for row, answer in zip(whole, answer_questions(backend, questions), strict=True):
         assert isinstance(answer, GenerateAnswer)
-        # -1 stays where the model ended before its room was full.
+        # -1 stays where the model ended before `room` tokens.
         row[: len(answer.tokens)] = answer.tokens
     return whole
 

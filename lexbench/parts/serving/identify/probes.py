@@ -27,7 +27,7 @@ from lexbench.parts.serving.identify.pack import (
 )
 
 MAX_SLIP_SHARE = 0.25
-"""Share of the texts, and two at least, whose writing slips: near ties may slip once by rounding."""
+"""Share of texts with a slip (two at least) that is a fault; rounding may cause a single slip at a near tie."""
 
 
 def find_faults(pack: ReferencePack, backend: Backend, served: Nats, found: Identification) -> list[str]:
@@ -41,7 +41,7 @@ def find_faults(pack: ReferencePack, backend: Backend, served: Nats, found: Iden
 
 
 def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> str | None:
-    """Whether the first targets are as far from the nearest setup as rounding allows."""
+    """Sentence that the first targets are farther from the nearest setup than rounding allows; None: they are not."""
     if not pack.opening or found.verdict == NO_SETUP_VERDICT:
         return None
     nearest = pack.labels.index(found.near[0].label)
@@ -56,7 +56,7 @@ def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> s
 
 
 def repetition_fault(pack: ReferencePack, backend: Backend, served: Nats) -> str | None:
-    """Whether the texts get the same likelihoods once more, in the opposite order."""
+    """Sentence that texts get other likelihoods when asked again in the opposite order; None: they do not."""
     start = 1 if pack.opening else pack.tokens.shape[1] - served.shape[1]
     questions = [loglikelihood_question(row, start) for row in pack.tokens[::-1]]
     moved = np.sqrt(np.square(pack.target_nats(question_nats(backend, questions))[::-1] - served).mean(axis=1))
@@ -70,7 +70,7 @@ def repetition_fault(pack: ReferencePack, backend: Backend, served: Nats) -> str
 
 
 def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:
-    """Whether the server writes what it holds for the likeliest."""
+    """Sentence that the server writes tokens that are not the likeliest by its own likelihoods; None: it does not."""
     room = pack.written.shape[1]
     pairs: list[Loglikelihood] = []
     try:

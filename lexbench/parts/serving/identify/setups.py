@@ -1,4 +1,4 @@
-"""The setups that a served model may turn by: what its config says, and what servers make of it by mistake."""
+"""Setups by which a served model may rotate: the one of its config, and frequent mistakes of servers."""
 
 import functools
 import json
@@ -23,18 +23,18 @@ Angles = tuple[Floats, float]
 
 @dataclass(frozen=True)
 class AttentionSetup:
-    """One way to turn."""
+    """One way in which a server may rotate queries and keys: a label and the Attention that does the same."""
 
     label: str
     attention: Attention
     mispaired: bool = False
-    """Rotate halves where the model rotates neighbours, and neighbours where it rotates halves."""
+    """Whether wrong pairs are rotated: halves where the model rotates neighbours, or neighbours for halves."""
 
 
 def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
     """All setups of a model for texts of a length, its own first.
 
-    Those that turn alike have one entry with both labels. Refused for a model without rotary positions.
+    Setups with equal angles have one entry with both labels. Refused for a model without rotary positions.
     """
     if not ropes_of_model(model):
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")

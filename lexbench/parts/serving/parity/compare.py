@@ -55,7 +55,7 @@ class ComparedBackend:
 
 @dataclass(frozen=True, kw_only=True)
 class CellAgreement:
-    """One cell: the difference of one backend to the reference."""
+    """Difference of one backend to the reference in one cell, in nats per token."""
 
     task: str
     method: str
@@ -69,7 +69,7 @@ class CellAgreement:
     """Largest difference of a token in nats; None beside tokens: a likelihood is not a number."""
     largest_allowed: float | None = None
     mean: float | None = None
-    """Nats a token."""
+    """Mean difference in nats per token."""
     mean_allowed: float | None = None
     refused: str | None = None
     """Why no token was compared."""
@@ -84,11 +84,11 @@ class CellAgreement:
 
 @dataclass(frozen=True, kw_only=True)
 class ParityResult:
-    """Result of a comparison."""
+    """Differences of several backends to a reference, in nats per token, with the setup of all sides."""
 
     model: str
     protocols: Mapping[str, str]
-    """By task."""
+    """Protocol in words, by task."""
     corpus: str
     n: int
     seed: int
@@ -299,7 +299,7 @@ def _compare_cell(
 
 
 def agreement_table(found: ParityResult) -> str:
-    """Cells by backends, in Markdown, with what a reader needs to know below."""
+    """Markdown table of differences in nats per token, cells by backends; lines on setup and protocol stand below."""
     tasks = len(found.protocols) > 1
     lines: dict[tuple[str, ...], Line] = {}
     for row in found.rows:

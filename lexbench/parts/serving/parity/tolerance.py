@@ -29,7 +29,7 @@ class Tolerance:
     """Nats by which the log-probabilities of tokens may differ between two sound backends."""
 
     largest: float
-    """For any one token."""
+    """Largest difference of a single token."""
     mean: float
     """Mean over all compared tokens."""
 

@@ -64,27 +64,27 @@ MACHINE_TOLERANCE_NATS = 0.02
 
 @dataclass(frozen=True, eq=False)
 class CheckedCell:
-    """What is known of a cell's file by itself; small, as it comes from another process."""
+    """Findings on one cell's file by itself; small, as another process sends them."""
 
     cell: Cell
     record: Record
-    """Its headline metric, recomputed; without a value where the cell is refused by the run itself."""
+    """Record of the headline metric, recomputed; without a value where the run itself refused the cell."""
     values: Mapping[tuple[str | None, str | None], float | None]
-    """Every value, by metric and part."""
+    """All values, by metric and part."""
     key: str
-    """The same for cells that were asked the same questions."""
+    """Key of the settings that decide the questions: equal keys, equal questions."""
     questions: Mapping[int, tuple[object, ...]]
-    """By index what is the same for every model and method that was asked."""
+    """Facts of each question that are the same for every model and method, by index."""
     answers: Mapping[int, Mapping[str, float] | None]
-    """By index the scores, or the mean NLL; None: failed."""
+    """Scores by name, or the mean NLL in nats, of each sample, by index; None: the sample failed."""
     outcomes: Sequence[Outcome]
-    """Value of its headline metric; empty without one."""
+    """Outcomes of the headline metric; empty without one."""
     losses: str | None
-    """Hash of all losses."""
+    """Hash of the losses of all samples; None: it has none."""
     checkable: bool
-    """Whether its scores follow from its answers by a task of lexbench, or it has none."""
+    """Whether a task of lexbench can score its answers again, or it has no scores."""
     samples: str | None
-    """Name of the file with its samples."""
+    """Name of the script with its samples; None: none is written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class BoardEntry:
     submission: Submission
     checked: CheckedCell
     marks: list[str] = field(default_factory=list)
-    """Why it is not ranked; empty: nothing is wrong with it."""
+    """Reasons why the cell is not ranked; empty: it is."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, eq=False)
 class AuditedBoard:
-    """What the board shows."""
+    """Content of the board after the audit: entries, and cells that are not shown."""
 
     submissions: Sequence[Submission]
     entries: list[BoardEntry]
@@ -155,7 +155,7 @@ def audit_submissions(folder: Path, submissions: Sequence[Submission], samples: 
 
 
 def _check_cells(jobs: Sequence[tuple[Path, Path | None]]) -> Iterator["CheckedCell | str"]:
-    """What `check_cell` finds of each file, in order; with many files on all processors."""
+    """Findings of `check_cell` on each file, in order; many files are spread over all processors."""
     workers = min(n_usable_cores(), len(jobs) // MIN_FILES_FOR_PROCESSES)
     if workers < 2:
         yield from map(check_cell, jobs)
@@ -199,7 +199,7 @@ def check_cell(job: tuple[Path, Path | None]) -> "CheckedCell | str":
 
 
 def _changed_files(run: Path, submission: Submission) -> dict[str, str]:
-    """Cell files that are not those that were admitted."""
+    """Reason, by cell id, why a file is not the admitted one: missing or changed."""
     now = hash_cell_files(run)
     found = dict.fromkeys(submission.cells.keys() - now.keys(), "missing: the ledger has it")
     changed = [name for name in now.keys() & submission.cells.keys() if now[name] != submission.cells[name]]
@@ -317,7 +317,7 @@ def _has_other_task_version(cell: Cell) -> bool:
 
 
 class _FirstSubmission:
-    """What the first submission says of a question, a task's protocol, a cell, an answer."""
+    """Questions, protocols, cells and answers of the first submission that has each, to compare later ones with."""
 
     def __init__(self) -> None:
         self._questions: dict[str, dict[int, tuple[object, ...]]] = {}
@@ -398,7 +398,7 @@ def _read_claims(run: Path) -> dict[tuple[str, str | None, str | None], Any]:
 
 
 def _wrong_claims(found: CheckedCell, claims: Mapping[tuple[str, str | None, str | None], Any]) -> Iterator[str]:
-    """Where records.jsonl says another value than the samples."""
+    """Reasons not to rank a cell: values in records.jsonl that the samples do not give."""
     for (metric, part), value in found.values.items():
         claim = claims.get((found.cell.id, metric, part), value)
         numbers = value is not None and isinstance(claim, int | float)

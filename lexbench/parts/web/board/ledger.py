@@ -26,19 +26,19 @@ SUBMISSION_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 CELL_ID_PATTERN, FILE_HASH_PATTERN = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{32}|")
 """Ids of cells, which are parts of paths; and hashes of their files, empty of one that could not be read."""
 FIRST_PREVIOUS_HASH = "0" * 32
-"""What stands for the hash of the line before the first."""
+"""Hash before the first line of a ledger."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One line of the ledger."""
+    """Submission of a run folder: a line of the ledger."""
 
     name: str
     by: str
-    """Who measured."""
+    """Person or group that measured."""
     url: str | None
     date: str
-    """Of the admission: 2026-11-23."""
+    """Date of the admission: 2026-11-23."""
     folder: str
     cells: Mapping[str, str]
     """The first 32 hexadecimal digits of the SHA-256 of each cell's file, by the cell's id."""
@@ -47,12 +47,12 @@ class Submission:
     """Hash of the line without the seal; None in lines of older versions."""
 
     def ledger_line(self) -> str:
-        """As it stands in the ledger."""
+        """Line of the ledger: the submission as JSON with sorted keys."""
         held = {key: value for key, value in vars(self).items() if key != "seal" or value is not None}
         return json.dumps(held, sort_keys=True, ensure_ascii=False)
 
     def with_seal(self) -> "Submission":
-        """The same with its seal."""
+        """Copy with its seal: the hash of the line without the seal."""
         return replace(self, seal=short_digest(replace(self, seal=None).ledger_line().encode()))
 
 
@@ -89,7 +89,7 @@ def read_ledger(ledger: Path) -> list[Submission]:
 
 
 def _find_fault(submission: Submission, ledger: Path) -> str:
-    """What must not stand in a line, because files are looked for and pages are made by it; empty of a good one."""
+    """Fault of a line by which no file may be looked for and no page made; empty for a good line."""
     if not SUBMISSION_NAME_PATTERN.fullmatch(submission.name):
         return f"the name {plain_text(submission.name)[:80]!r}"
     if odd := [

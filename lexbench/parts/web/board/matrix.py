@@ -31,11 +31,11 @@ CURVE_WIDTH_PIXELS, CURVE_HEIGHT_PIXELS = 96.0, 26.0
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """One task on one model: of each method and length the entry with the most questions, the first of these."""
+    """Entries of one task on one model: of each method and length the first of those with the most questions."""
 
     entries: Mapping[Place, BoardEntry]
     differences: Mapping[Place, PairedDifference]
-    """To the unmodified model, in the metric's own unit; only where both were asked the same."""
+    """Differences to the unmodified model, in the metric's own unit, where both have the same questions."""
 
     @property
     def lengths(self) -> list[int]:
@@ -140,7 +140,7 @@ def as_shown(matrix: Matrix) -> dict[str, Any]:
 
 
 def _cell(matrix: Matrix, method: MethodKey, length: int) -> dict[str, str] | None:
-    """A value with what is said of it, and `good` or `bad` where it is told from the unmodified model."""
+    """Value and its note, with `good` or `bad` where it differs significantly from the unmodified model."""
     entry = matrix.entries.get((method, length))
     if entry is None:
         return None

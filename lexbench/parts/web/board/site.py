@@ -27,9 +27,9 @@ from lexbench.stats import metrics
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 
 PAGE_SCRIPTS = ("elements.js", "charts.js")
-"""Of the page."""
+"""Scripts of the page."""
 SAMPLES_SCRIPT_PATTERN = re.compile(r"\d+-[0-9a-f]{16}\.js")
-"""Names of the files of samples."""
+"""Pattern of the names of scripts that hold samples."""
 MAX_NAMED_REFUSALS = 500
 """Refused cells that the page names."""
 
@@ -91,7 +91,7 @@ def _render_board(audited: AuditedBoard) -> str:
 
 
 def board_columns(audited: AuditedBoard) -> dict[str, Any]:
-    """What the page reads: a column for each field, names as places in lists."""
+    """Data of the page's script: a column for each field; names are replaced by their places in lists."""
     entries = audited.entries
     numbers = {each.name: number for number, each in enumerate(audited.submissions)}
     lists: dict[str, dict[str, int]] = {name: {} for name in ("model", "method", "task", "metric", "asked", "note")}

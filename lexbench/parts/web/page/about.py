@@ -44,7 +44,7 @@ def incomplete_cells(measured: PageData) -> list[dict[str, Any]]:
 
 
 def count_contents(loaded: LoadedCells, measured: PageData) -> dict[str, int]:
-    """Counts of cells, samples, models, methods and tasks; a method's price cells are of the method."""
+    """Number of cells, samples, models, methods and tasks; a price cell counts to its method."""
     cells = [finished.cell for finished in loaded.finished]
     return {
         "cells": len(cells),

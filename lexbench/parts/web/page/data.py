@@ -36,7 +36,7 @@ class PageData:
 
     @classmethod
     def of(cls, finished: Sequence[FinishedCell], highlight: Collection[str] = ()) -> "PageData":
-        """From finished cells; differences are those to the method `none`. `highlight` names methods to show always."""
+        """Build the page's data; differences are to the method `none`. `highlight` names methods to show always."""
         samples = {each.cell.id: each.samples for each in finished}
         every = build_tables(finished, highlight)
         compared = {table.name: differences.paired_differences(table, samples) for table in every}
@@ -82,7 +82,7 @@ def _setting_data(measured: PageData, group: Sequence[Table]) -> dict[str, Any]:
 
 
 def method_look(shown: looks.Look) -> dict[str, Any]:
-    """As the page draws it; dashes in pixels of a line that is two wide."""
+    """Look of a method for the page's script; dashes in pixels, for a line two pixels wide."""
     dash = ",".join(f"{2 * part:g}px" for part in looks.DASH_PATTERNS[shown.dash]) or "solid"
     about = {"hue": shown.tone, "mark": shown.marker, "hollow": shown.hollow, "front": shown.front}
     return {**about, "dash": dash, "family": shown.family}
@@ -204,12 +204,12 @@ def _value_data(table: Table, record: Record) -> dict[str, Any]:
 
 
 def round_for_charts(value: float | None) -> float | None:
-    """To the digits that charts need."""
+    """Round to the digits that charts need."""
     return None if value is None else float(f"{value:.{CHART_DIGITS}g}")
 
 
 def _depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[dict[str, Any]]:
-    """By method and length: the strata of depth from the start to the end of the text."""
+    """Strata of depth, from the start to the end of the text, of each method and length."""
     strata: dict[Place, list[list[float | None]]] = {}
     for each in depth_strata(table, samples):
         ends = (each.interval.low, each.interval.high) if each.interval else (None, None)

@@ -57,7 +57,7 @@ COLUMN_HEAD_OF_SUMMARY = {
 
 
 def context_headlines(measured: PageData) -> Iterator[dict[str, Any]]:
-    """What context beyond the trained length adds, beside level, retrieval and price, of every method."""
+    """Tables of every method's gain from context beyond the trained length, level, retrieval and price, as data."""
     for found in headline.build_headlines(measured.tables, measured.samples):
         grid = grid_of_headline(found)
         units = {"gain": f"over {'unmodified' if gains_are_over_baseline(found) else 'itself'}", "NLL": "\u2193 better"}
@@ -148,7 +148,7 @@ def _restrict_table(table: Table, rows: Sequence[MethodKey]) -> Table:
 Means = dict[MethodKey, Record]
 Marks = dict[MethodKey, best.RowMark]
 Column = tuple[str, str, str, dict[MethodKey, GridEntry]]
-"""One of `MEANING_OF_COLUMN`, head, unit, and the entry of each method."""
+"""Name (a key of `MEANING_OF_COLUMN`), head, unit, and the entry of each method."""
 
 
 def _means_and_marks(measured: PageData, table: Table, order: Sequence[MethodKey]) -> tuple[Means, Marks]:

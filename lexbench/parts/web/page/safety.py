@@ -21,7 +21,7 @@ HIDDEN_CHARACTERS_PATTERN = re.compile(
 )
 """Control characters but tab and line feed, marks of direction (Unicode TR 9), and halves of surrogate pairs."""
 JSON_ESCAPE_PATTERN = re.compile(r"\\(?:u(00[01][0-9a-f])|.)")
-"""Of JSON: control characters, and all others, so that an escaped backslash begins none."""
+"""Escapes of JSON: of control characters (group 1), and all others, so that an escaped backslash begins none."""
 
 
 def make_visible(text: str) -> str:

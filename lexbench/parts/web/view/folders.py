@@ -35,7 +35,7 @@ class JobCell:
 
 @dataclass(frozen=True)
 class WatchedJob:
-    """One job of a run folder, from its file."""
+    """Planned cells of one job of a run folder, from its file."""
 
     name: str
     model: str
@@ -44,7 +44,7 @@ class WatchedJob:
     begun: float
     """Time of the last start, in seconds since the epoch."""
     planned: Mapping[str, JobCell]
-    """By cell, in the order of measurement."""
+    """Planned cells by id, in the order of measurement."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class WatchedRun:
     seconds: Mapping[str, float]
     """Seconds that each cell took."""
     problems: Sequence[str]
-    """Names of unreadable files."""
+    """Names of files that cannot be read."""
 
 
 @dataclass

@@ -53,15 +53,15 @@ class PageContent:
 
 @dataclass(frozen=True)
 class ServedPage:
-    """A page ready to send."""
+    """HTML page that is ready to send, with its policy and times."""
 
     content: PageContent
     policy: str
-    """Its content security policy."""
+    """Content security policy of the page."""
     seconds: float
-    """Seconds to make it."""
+    """Seconds that it took to make the page."""
     made: float
-    """Time when it was ready, by time.monotonic."""
+    """Time at which the page was ready, in seconds of time.monotonic."""
     failed: bool = False
 
 

@@ -33,7 +33,7 @@ class PromptLengths:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoggedTask:
-    """One logged task."""
+    """Task of a results file, with its examples and metrics."""
 
     results: HarnessResults
     setup: LoggedSetup

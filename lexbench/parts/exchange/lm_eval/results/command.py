@@ -36,14 +36,14 @@ class ImportOutcome:
 
     into: Path
     cells: Sequence[Cell]
-    """In the order of the files; includes cells that the folder already had."""
+    """Imported cells in the order of the files, with cells that the folder already had."""
     left_out: Sequence[str]
     """Metrics not imported, with the reason, one line each."""
     problems: Sequence[str]
     """Files and tasks that could not be imported, one line each."""
 
     def text(self) -> str:
-        """For a terminal: headline tables of the cells, then what was left out."""
+        """Text for a terminal: headline tables of the cells, then the metrics that were left out."""
         shown = tables.terminal_tables([(self.into, [cell.id for cell in self.cells])])
         lines = [f"- {line}" for line in self.left_out]
         lines = ["", "Left out:", *lines] if lines else []

@@ -38,7 +38,7 @@ class RequestTokenCounter:
         self._tokenizer.no_padding()
 
     def longest_request_tokens(self, requests: Sequence[Request]) -> int:
-        """Tokens of the longest request: BOS if the model uses it, context, continuation or room for the answer."""
+        """Tokens of the longest request: BOS if the model uses it, context, continuation or limit of new tokens."""
         texts = [context + (more if isinstance(more, str) else "") for context, more in requests]
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return max(
@@ -52,7 +52,7 @@ class RequestTokenCounter:
 
 
 def _answer_tokens(settings: Any) -> int:
-    """Tokens of room for the answer; 0 for a continuation."""
+    """Tokens that an answer may have, at most; 0 for a continuation."""
     if not isinstance(settings, Mapping):
         return 0
     return next(
@@ -63,7 +63,7 @@ def _answer_tokens(settings: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoggedExample:
-    """One document of a task, with its answer and scores."""
+    """Document of a task, with its answer and scores."""
 
     index: int
     cluster: str

@@ -25,7 +25,7 @@ DATED_NAME_PATTERN = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HarnessResults:
-    """One evaluation."""
+    """Results file of one evaluation by the harness, with its samples files."""
 
     file: Path
     content: Mapping[str, Any]
@@ -94,7 +94,7 @@ def tasks_of(results: HarnessResults) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class SamplesLine:
-    """One line of a samples file."""
+    """Line of a samples file: place, row and hash."""
 
     place: str
     """Line and file, for error messages."""

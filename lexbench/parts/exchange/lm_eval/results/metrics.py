@@ -24,7 +24,7 @@ OTHER_SCALES_PATTERN = re.compile(r"bleu|chrf\W*|ter|rouge\w*|likelihood|brier|m
 
 @dataclass(frozen=True, eq=False)
 class LoggedMetric:
-    """One metric under one filter."""
+    """Metric of the harness under one of its filters."""
 
     key: str
     """The harness's key: `exact_match,strict`."""

@@ -69,7 +69,7 @@ def published_rows(curves: Sequence[Curve], about: Mapping[str, Any], task: str)
 
 
 def _published_tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, PublishedTable]:
-    """The published tables of these rows, and those that hold their values at the trained length, by name."""
+    """Published tables of rows, and the tables with the rows' values at the trained length, by name."""
     names = dict.fromkeys(name for row in rows for name in (row["table"], (row.get("base") or row)["table"]))
     return {each.name: each for each in find_published_tables(list(names))}
 
@@ -77,7 +77,7 @@ def _published_tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, PublishedT
 def _rows_by_data_set(
     row: Mapping[str, Any], tables: Mapping[str, PublishedTable], curve: Curve
 ) -> Iterator[PublishedRow]:
-    """One line for each data set and trained length of a row."""
+    """Published rows of an entry: one for each data set and trained length."""
     groups: dict[tuple[str, int], list[PublishedNumber]] = {}
     for figure in tables[row["table"]].figures:
         if figure.method == row["printed"] and figure.trained_length and figure.length and figure.value:
@@ -104,13 +104,13 @@ class PublishedPair:
     """Two rows of one published table at one multiple, and our two curves."""
 
     better: PublishedRow
-    """The one with the lower published perplexity."""
+    """Row with the lower published perplexity."""
     worse: PublishedRow
     multiple: float
     difference: Estimate
     """Our NLL of the row that is worse in the table minus that of the better row."""
     inside: Estimate | None
-    """The same at the trained length."""
+    """Difference as in `difference`, at the trained length."""
 
     @property
     def ours(self) -> Hashable:
@@ -164,7 +164,7 @@ def _build_pair(one: PublishedRow, other: PublishedRow, multiple: float) -> Publ
 
 
 def verdict_of_measurement(verdicts: Iterable[tuple[Hashable, str]]) -> dict[Hashable, str]:
-    """One verdict on each measurement of ours; "papers differ" if it is another one beside another published row."""
+    """Verdict on each of our measurements; "papers differ" where two published rows give it different verdicts."""
     found: dict[Hashable, str] = {}
     for measured, verdict in verdicts:
         found[measured] = verdict if found.setdefault(measured, verdict) == verdict else "papers differ"

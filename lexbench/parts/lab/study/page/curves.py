@@ -27,27 +27,27 @@ def name_with_method(entry: str, method: MethodKey) -> str:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One length of a curve."""
+    """Value of a curve at one length."""
 
     length: int
     multiple: float
     """Multiple of the trained length."""
     value: Estimate | None
-    """None if refused, or if nothing was scored."""
+    """Value at the length; None if refused, or if nothing was scored."""
     change: Estimate | None
     """Difference from the trained length on the same questions; only for likelihoods and resolution."""
     refused: str | None = None
     seeds: Mapping[int, float] = field(default_factory=dict)
     """The value of each seed, by its number."""
     documents: Documents | None = None
-    """For likelihoods; nats are means over seeds."""
+    """Nats and targets by document, for likelihoods; nats are means over seeds."""
     floor: float | None = None
     """NLL of a bigram on the same tokens, or score of guessing; mean over seeds."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one encoding with one method."""
+    """Values of one metric over lengths, of one encoding under one method."""
 
     entry: str
     family: str

@@ -33,24 +33,24 @@ STATED_TASK = "stated_task"
 
 
 Documents = Mapping[str, Sequence[float]]
-"""By document: sum of nats over all targets, and number of targets."""
+"""Sum of nats over all targets, and number of targets, by document."""
 
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """One metric of one cell."""
+    """Record of one metric of one cell, with what the page of a study needs beside it."""
 
     record: Record
     task: Mapping[str, Any]
     """Name and parameters of the task, as the identity of the cell states them."""
     change: float | None = None
-    """For likelihoods and resolution: the value minus that at the trained length, on the same questions; None if the
-    questions differ."""
+    """Change: the value minus that at the trained length on the same questions, for likelihoods and resolution; None if
+    the questions differ."""
     change_low: float | None = None
     """Lower end of the change's 95 % interval over documents."""
     change_high: float | None = None
     documents: Documents | None = None
-    """For likelihoods."""
+    """Nats and targets by document, for likelihoods."""
 
 
 METRICS_WITH_CHANGE = ("nll", "resolution")
@@ -160,7 +160,7 @@ def document_difference(left: Documents, right: Documents, exact: bool = False) 
 
 
 def _nats_by_document(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
-    """By document: sum of nats over all targets, and number of targets."""
+    """Sum of nats over all targets, and number of targets, by document."""
     known = [(each.amount, each.units, each.cluster) for each in found if each.amount is not None]
     nats, targets, clusters = zip(*known, strict=True) if known else ((), (), ())
     names, sums = dict.fromkeys(clusters), cluster_sums(nats, targets, clusters)

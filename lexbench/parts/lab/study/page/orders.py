@@ -1,4 +1,4 @@
-"""The page of a study with orders stated before: what each encoding learnt, and how far what it learnt reaches."""
+"""Page of a study with predicted orders: tasks that each encoding learnt, and the lengths up to which it keeps them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ DECIDING_METRIC_OF_TASK = {"sort": "exact"}
 GUESS_OF_TASK = {"sort": "Naming the digit before", "mqar": "Crossing out the values seen"}
 """Guesses that need no algorithm and are better than chance."""
 VERDICTS_IN_ORDER = ("no", "uncertain", "yes", "both at chance", "nothing follows")
-"""In the order of the page: what contradicts comes first."""
+"""Verdicts in the order of the page: contradictions first."""
 PAGE_INTRODUCTION = """\
 One small decoder is trained for each encoding, on all tasks together. Everything else is the same: initial weights,
 rows and their order, number of steps. It is asked strings up to ten times as long as the longest that it learnt from.

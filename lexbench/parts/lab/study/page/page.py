@@ -126,7 +126,7 @@ def _model_lines(about: Mapping[str, Any]) -> list[str]:
 
 
 def _seeds_phrase(models: Sequence[Mapping[str, Any]]) -> str:
-    """Number of encodings, and the seeds of each; most encodings have those that are named first."""
+    """Words on the number of encodings and their seeds; first the seeds that most encodings have."""
     seeds: dict[str, list[int]] = {}
     for model in models:
         seeds.setdefault(model["entry"], []).append(model["seed"])
@@ -289,7 +289,7 @@ def _count_verdicts(verdicts: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _language_not_learned_lines(rows: Sequence[MeasuredRow]) -> list[str]:
-    """List of the models that do not speak a text of the questions within their trained length."""
+    """Lines on models that have not learned the language of a text within their trained length."""
     plain = [row.record for row in rows if row.record.metric == "nll" and row.record.method == BASELINE_METHOD]
     asked = group_by_key(
         sorted(plain, key=lambda each: each.length), lambda each: (each.model, each.task, each.protocol)

@@ -12,7 +12,7 @@ from lexbench.report.formats import markdown_columns
 from lexbench.stats.combine import Estimate
 
 VERDICTS_IN_ORDER = ("fails", "uncertain", "holds", "not measured")
-"""In the order of the page: contradictions first."""
+"""Verdicts in the order of the page: contradictions first."""
 
 
 def judge_predictions(found: Sequence[Curve], predictions: Sequence[Prediction]) -> list[list[str]]:
