@@ -95,8 +95,8 @@ def frequencies(base: float) -> Tensor:
     return 1.0 / base ** (torch.arange(0, DIMS, 2, dtype=torch.float32) / DIMS)
 
 
-def exactly(positions: Tensor, inv_freq: Tensor) -> tuple[Tensor, Tensor]:
-    """In float32."""
+def in_float32(positions: Tensor, inv_freq: Tensor) -> tuple[Tensor, Tensor]:
+    """Cos and sin in float32."""
     angles = torch.outer(positions.float(), inv_freq.float())
     return angles.cos(), angles.sin()
 
@@ -139,40 +139,40 @@ class RealFault:
     """Makes an engine with it, to ask behind a server; None: it has no such."""
 
 
-def soup() -> None:
+def assert_soup() -> None:
     """The config is changed once the model is loaded."""
     model = model_with({"rope_type": "default", "rope_theta": 10_000.0}, max_position_embeddings=TRAINED)
     model.config.rope_parameters = {**YARN, "rope_theta": 10_000.0}
     assert_rope(model, length=LENGTH)
 
 
-def deepspeed() -> None:
+def assert_deepspeed() -> None:
     """The base is looked for where transformers 4 had it."""
     config = model_with({"rope_type": "default", "rope_theta": 1e6}, "qwen2").config
-    assert_rope(EngineRotary(config, frequencies(getattr(config, "rope_theta", 10_000.0)), exactly), length=LENGTH)
+    assert_rope(EngineRotary(config, frequencies(getattr(config, "rope_theta", 10_000.0)), in_float32), length=LENGTH)
 
 
-def unsloth() -> None:
+def assert_unsloth() -> None:
     """A dict without a base replaces the checkpoint's scaling."""
     checkpoint = model_with(LLAMA3)
     assert_rope(model_with({"rope_type": "linear", "factor": 2.0}), facts=model_of(checkpoint, None), length=LENGTH)
 
 
-def mlx_vlm() -> None:
+def assert_mlx_vlm() -> None:
     """A plain RoPE with the base of the config, whose scaling it never gets."""
     config = model_with(LLAMA3).config
-    assert_rope(EngineRotary(config, frequencies(config.rope_parameters["rope_theta"]), exactly), length=LENGTH)
+    assert_rope(EngineRotary(config, frequencies(config.rope_parameters["rope_theta"]), in_float32), length=LENGTH)
 
 
-def sglang() -> None:
+def assert_sglang() -> None:
     """The scaling is found, the base beside it is not."""
     config = model_with({**YARN, "rope_theta": 1e6}, "qwen3").config
     lost = {**config.rope_parameters, "rope_theta": getattr(config, "rope_theta", 10_000.0)}
     made = model_with(lost, "qwen3").model.rotary_emb
-    assert_rope(EngineRotary(config, made.inv_freq, exactly, made.attention_scaling), length=LENGTH)
+    assert_rope(EngineRotary(config, made.inv_freq, in_float32, made.attention_scaling), length=LENGTH)
 
 
-def candle() -> None:
+def assert_candle() -> None:
     """Positions, frequencies and angles in bfloat16."""
     config = model_with({"rope_type": "default", "rope_theta": 1e6}, "qwen2").config
     computed = by_half_precision(torch.bfloat16, positions_too=True)
@@ -190,33 +190,33 @@ def candle_engine() -> serving.Engine:
     return serving.Engine(rope={"rope_type": "default", "rope_theta": 10_000.0}, weights=weights)
 
 
-def mlx_lm() -> None:
+def assert_mlx_lm() -> None:
     """Angles in float16 of positions in float32."""
     config = model_with({"rope_type": "default", "rope_theta": 1e7}, "qwen3").config
     computed = by_half_precision(torch.float16, positions_too=False)
     assert_rope(EngineRotary(config, frequencies(1e7), computed), length=524_288)
 
 
-def cactus() -> None:
+def assert_cactus() -> None:
     """Positions, frequencies and angles in float16."""
     config = model_with({"rope_type": "default", "rope_theta": 1e6}, "qwen3").config
     computed = by_half_precision(torch.float16, positions_too=True)
     assert_rope(EngineRotary(config, frequencies(1e6), computed), length=16_384)
 
 
-def imp() -> None:
+def assert_imp() -> None:
     """Sine and cosine by fast math."""
     config = model_with({"rope_type": "default", "rope_theta": 1e6}, "qwen3").config
     assert_rope(EngineRotary(config, frequencies(1e6), by_fast_math), length=131_072)
 
 
-def vllm() -> None:
+def assert_vllm() -> None:
     """Dynamic scaling whose trained length is the length that is served: its base never changes."""
     config = model_with({"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 4.0}).config
     served = trained = config.max_position_embeddings
     factor = config.rope_parameters["factor"]
     base = 10_000.0 * (factor * served / trained - (factor - 1)) ** (DIMS / (DIMS - 2))
-    module = EngineRotary(config, frequencies(base), exactly)
+    module = EngineRotary(config, frequencies(base), in_float32)
     assert_rope(module, "dynamic_ntk", factor=factor, trained_length=TRAINED, length=LENGTH)
 
 
@@ -270,42 +270,42 @@ REAL_FAULTS = (
         was="the scaling is written into the config once the model is loaded",
         seen="frequencies and logits byte for byte as before, and the words that long context is enabled",
         cause="^scaling not applied",
-        ask=soup,
+        ask=assert_soup,
     ),
     RealFault(
         thread="deepspeedai/DeepSpeed#8345",
         was="`getattr(config, 'rope_theta', default)`, with transformers 5, in nine models",
         seen="the base of config.json never reaches the kernel",
         cause="base fallen back to 10,000, not 1,000,000",
-        ask=deepspeed,
+        ask=assert_deepspeed,
     ),
     RealFault(
         thread="unslothai/unsloth#7028",
         was="a linear scaling without a base replaces llama3's when a text may be longer than the context",
         seen="perplexity of a passage 13.8 at position 0, 11,316 at 7,800, 12,632 at 130,000; right is 10.2",
         cause="^linear scaling with factor 2 in place of .*llama3.*, and base fallen back to 10,000, not 500,000$",
-        ask=unsloth,
+        ask=assert_unsloth,
     ),
     RealFault(
         thread="Blaizzy/mlx-vlm#1710",
         was="ten models build a plain RoPE and pass it no scaling (Llama 3.2 Vision: llama3)",
         seen="nothing at position 0; rotated vectors have a cosine of 0.76 with the right ones at 8,192",
         cause="^scaling not applied",
-        ask=mlx_vlm,
+        ask=assert_mlx_vlm,
     ),
     RealFault(
         thread="sgl-project/sglang#14745",
         was="`rope_theta` is no longer at the top of the config, its scaling is found",
         seen="wrong results, or errors, of Qwen3 and others with transformers 5",
         cause="^base fallen back to 10,000, not 1,000,000$",
-        ask=sglang,
+        ask=assert_sglang,
     ),
     RealFault(
         thread="huggingface/candle#3520",
         was="positions and frequencies are cast to bfloat16 before their product (Qwen2)",
         seen="embeddings of long texts diverge; position 15,962 becomes 15,936 or 15,968",
         cause="^angles (computed )?in bfloat16$",
-        ask=candle,
+        ask=assert_candle,
         engine=candle_engine,
     ),
     RealFault(
@@ -313,28 +313,28 @@ REAL_FAULTS = (
         was="rotation in float16 (Qwen3-Next)",
         seen="beyond 262,000 tokens neighbouring positions are the same",
         cause="^angles computed in float16$",
-        ask=mlx_lm,
+        ask=assert_mlx_lm,
     ),
     RealFault(
         thread="cactus-compute/cactus#688",
         was="position times frequency in float16",
         seen="Qwen3 and Gemma write garbled text past 6,000 tokens",
         cause="^angles computed in float16$",
-        ask=cactus,
+        ask=assert_cactus,
     ),
     RealFault(
         thread="kekzl/imp#1325",
         was="sine and cosine by fast math (`--use_fast_math`)",
         seen="cos and sin off by 3e-6 at position 40, 1e-2 at 131,071; tests ended at position 40",
         cause="fast math",
-        ask=imp,
+        ask=assert_imp,
     ),
     RealFault(
         thread="vllm-project/vllm#41277",
         was="dynamic scaling takes the served length for the trained one where no other is stated",
         seen="`rope_type: dynamic` changes nothing",
         cause=r"dynamic.* does nothing",
-        ask=vllm,
+        ask=assert_vllm,
     ),
     RealFault(
         thread="sgl-project/sglang#39830",
@@ -363,7 +363,7 @@ class Verdict:
     seconds: float
 
 
-def asserted(fault: RealFault) -> Verdict:
+def verdict_of_assertion(fault: RealFault) -> Verdict:
     """By assert_rope, the making of the model included."""
     assert fault.ask is not None
     begun = time.perf_counter()
@@ -375,7 +375,7 @@ def asserted(fault: RealFault) -> Verdict:
     return Verdict("assert_rope", cause, re.search(fault.cause, cause) is not None, time.perf_counter() - begun)
 
 
-def identified(fault: RealFault, reference: Path) -> Verdict:
+def verdict_behind_server(fault: RealFault, reference: Path) -> Verdict:
     """By identify, of the engine behind a server."""
     assert fault.engine is not None
     engine = fault.engine()
@@ -481,8 +481,8 @@ def main(given: list[str] | None = None) -> None:
         sides.table(":thread", ":fault", ":users saw", ":lexbench says", "seconds")
         named = 0
         for fault in REAL_FAULTS:
-            verdicts = [asserted(fault)] if fault.ask else []
-            verdicts += [identified(fault, reference)] if fault.engine else []
+            verdicts = [verdict_of_assertion(fault)] if fault.ask else []
+            verdicts += [verdict_behind_server(fault, reference)] if fault.engine else []
             named += all(each.named for each in verdicts)
             said = "<br>".join(f"`{each.by}`: {each.said}" for each in verdicts)
             seconds = "<br>".join(f"{each.seconds:.2f}" for each in verdicts)

@@ -1,29 +1,34 @@
 """Faults of public threads, made anew, are named by `assert_rope`; healthy models of many families pass."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from lexbench import Model, RopeMismatch
 from lexbench.backends.hf.exact.assert_rope import assert_rope
+from lexbench.backends.hf.mistakes import round_angles
 from tools.rope_faults import (
     DIMS,
     LENGTH,
+    PLAIN,
     REAL_FAULTS,
     TRAINED,
     EngineRotary,
     RealFault,
-    asserted,
-    exactly,
+    assert_imp,
     false_alarms,
     frequencies,
-    imp,
+    in_float32,
     model_with,
+    verdict_of_assertion,
 )
 
 
 @pytest.mark.parametrize("fault", [each for each in REAL_FAULTS if each.ask], ids=lambda each: each.thread)
 def test_a_real_fault_is_named(fault: RealFault) -> None:
-    verdict = asserted(fault)
+    verdict = verdict_of_assertion(fault)
     assert verdict.named, verdict.said
 
 
@@ -34,14 +39,14 @@ def test_forty_healthy_setups_pass() -> None:
 def test_fast_math_is_found_by_the_error_that_its_thread_states() -> None:
     """imp#1325 measured 1e-2 at position 131,071, where an angle is the position itself."""
     with pytest.raises(RopeMismatch, match="in fast arithmetic") as found:
-        imp()
+        assert_imp()
     assert found.value.pair == 0 and found.value.difference == pytest.approx(1e-2, rel=0.5)
 
 
 def test_rounding_of_inexact_frequencies_is_no_fast_math() -> None:
     """A third of a radian a token is no number of float32: its angles are rounded on any machine."""
     facts = Model(name="mine", trained_length=LENGTH, head_dim=DIMS, rope_base=1e4)
-    module = EngineRotary(None, frequencies(1e4) / 3, exactly)
+    module = EngineRotary(None, frequencies(1e4) / 3, in_float32)
     assert_rope(module, "pi", factor=3, length=131_072, facts=facts)
 
 
@@ -50,11 +55,10 @@ def test_dynamic_scaling_for_one_length_is_named_by_that_length() -> None:
     factor = 4.0
     config = model_with({"rope_type": "dynamic", "rope_theta": 1e4, "factor": factor}).config
     base = 1e4 * (factor * factor - (factor - 1)) ** (DIMS / (DIMS - 2))
-    module = EngineRotary(config, frequencies(base), exactly)
-    given = {"factor": factor, "trained_length": TRAINED}
-    assert_rope(module, "dynamic_ntk", length=int(factor * TRAINED), **given)
+    module = EngineRotary(config, frequencies(base), in_float32)
+    assert_rope(module, "dynamic_ntk", factor=factor, length=4 * TRAINED, trained_length=TRAINED)
     with pytest.raises(RopeMismatch) as found:
-        assert_rope(module, "dynamic_ntk", length=LENGTH * 2, **given)
+        assert_rope(module, "dynamic_ntk", factor=factor, length=8 * TRAINED, trained_length=TRAINED)
     assert found.value.cause == "scaling by length (dynamic) is fixed: angles are those of 8,192 tokens, not 16,384"
 
 
@@ -62,7 +66,7 @@ def test_dynamic_scaling_for_one_length_is_named_by_that_length() -> None:
 def test_a_scaling_that_does_not_follow_the_length_is_not_called_dynamic(kind: str) -> None:
     facts = Model(name="mine", trained_length=TRAINED, head_dim=DIMS, rope_base=1e4)
     with pytest.raises(RopeMismatch, match=r"Likely cause: scaling not applied"):
-        assert_rope(EngineRotary(None, frequencies(1e4), exactly), kind, factor=4, length=LENGTH, facts=facts)
+        assert_rope(EngineRotary(None, frequencies(1e4), in_float32), kind, factor=4, length=LENGTH, facts=facts)
 
 
 def test_float16_is_told_through_frequencies_that_are_near_a_half_of_its_numbers() -> None:
@@ -81,3 +85,23 @@ def test_float16_is_told_through_frequencies_that_are_near_a_half_of_its_numbers
         with pytest.raises(RopeMismatch) as found:
             assert_rope(module, length=60_000, facts=facts)
         assert found.value.cause == "angles computed in float16"
+
+
+@pytest.mark.parametrize("kind", ["llama", "cohere"])
+def test_angles_in_half_precision_are_those_of_torch(kind: str) -> None:
+    """Cos and sin in halves and side by side, of products that are computed in float64 and rounded by torch."""
+    rotary = model_with(PLAIN, kind).model.rotary_emb
+    hf: Any = SimpleNamespace(reader=SimpleNamespace(network=rotary))
+    places = torch.arange(900)
+    with round_angles(hf, "bfloat16"):
+        cos, sin = rotary(torch.zeros(1), position_ids=places[None])
+    frequencies_in_float64 = 1e6 ** (-torch.arange(0, DIMS, 2) / DIMS)
+    half = [each.to(torch.bfloat16).double() for each in (places, frequencies_in_float64)]
+    angles = torch.outer(*half).to(torch.bfloat16).double()
+    angles = angles.repeat_interleave(2, -1) if kind == "cohere" else angles.repeat(1, 2)
+    for found, wanted in ((cos, angles.cos()), (sin, angles.sin())):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found[0].double(), wanted, atol=2**-8, rtol=0)
+    with round_angles(hf, None):
+        exact, _ = rotary(torch.zeros(1), position_ids=places[None])
+    assert (exact - cos).abs().max() > 1  # position 899 is 896 or 900

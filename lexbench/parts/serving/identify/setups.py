@@ -14,6 +14,8 @@ OWN_SETUP_LABEL = "as its config says"
 TRIED_FACTORS = (2.0, 4.0, 8.0, 16.0)
 TRIED_BASES = (10_000.0, 500_000.0, 1_000_000.0)
 """Bases that servers fall back to, or that other models of a family have."""
+EXACT_POSITIONS_OF_DTYPE = {"bfloat16": 256, "float16": 2048}
+"""Positions up to which half precision holds all."""
 WRONG_BASE_FACTOR = 1.01
 """A base that is off by a percent."""
 
@@ -29,6 +31,8 @@ class AttentionSetup:
     attention: Attention
     mispaired: bool = False
     """Rotate halves where the model rotates neighbours, and neighbours where it rotates halves."""
+    rounded: str | None = None
+    """Dtype of half precision in which positions, frequencies and angles are; None: float32."""
 
 
 def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
@@ -39,14 +43,14 @@ def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
     if not ropes_of_model(model):
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")
     found: dict[str, AttentionSetup] = {}
-    for each in [AttentionSetup(OWN_SETUP_LABEL, Attention()), *_angle_setups(model, length), *_mask_setups(length)]:
+    for each in [AttentionSetup(OWN_SETUP_LABEL, Attention()), *_angle_setups(model, length), *_other_setups(length)]:
         # An empty Attention leaves the own angles: spelt out, so that a setup of the same angles is known as the same.
         angles = (
             each.attention
             if each.attention.slots()
             else _attention_by_rope(model, length, lambda rope: rope.own(length))
         )
-        same = json.dumps([angles.as_data(), each.mispaired], sort_keys=True)
+        same = json.dumps([angles.as_data(), each.mispaired, each.rounded], sort_keys=True)
         known = found.get(same)
         found[same] = each if known is None else replace(known, label=f"{known.label} = {each.label}")
     return list(found.values())
@@ -105,8 +109,11 @@ def _angle_variants(rope: LayerRope, length: int) -> dict[str, Angles]:
     return {**found, **{f"base {to:g}": kept(to) for to in TRIED_BASES if to != base}}
 
 
-def _mask_setups(length: int) -> Iterator[AttentionSetup]:
-    """Setups that hide keys."""
+def _other_setups(length: int) -> Iterator[AttentionSetup]:
+    """Setups of angles in half precision, for texts with positions that it cannot hold, and setups that hide keys."""
+    for dtype, exact in EXACT_POSITIONS_OF_DTYPE.items():
+        if length > exact:
+            yield AttentionSetup(f"angles in {dtype}", Attention(), rounded=dtype)
     for size in (length // 2, length // 4):
         yield AttentionSetup(f"window of {size} tokens", Attention(mask=Window(size)))
 
