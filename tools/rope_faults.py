@@ -56,8 +56,7 @@ Each fault is made anew from its public thread of 2025 or 2026: those of trainer
 of engines in a rotary module of torch, faults of caches in an engine of transformers behind a server. An engine
 in C++, Rust or Metal has no module to read: `identify` asks it behind a server, and needs texts that show the fault.
 float16 holds all positions up to 2,048, and fast math is far below rounding there, so both are asked of a module alone.
-Faults of caches show where an engine reads its cache for prompt log-probabilities, too.
-"""
+Faults of caches show where an engine reads its cache for prompt log-probabilities, too."""
 Computed = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Cos and sin, [T, pairs] each, of positions [T] and frequencies [pairs]."""
 
@@ -137,6 +136,12 @@ class RealFault:
     """Asserts the RoPE of what was made anew; None: the fault is in no rotary module."""
     engine: Callable[[], serving.Engine] | None = None
     """Makes an engine with it, to ask behind a server; None: it has no such."""
+
+    @property
+    def link(self) -> str:
+        """The thread in Markdown; GitHub leads from issues to pull requests."""
+        repository, number = self.thread.split("#")
+        return f"[{repository.split('/')[1]}#{number}](https://github.com/{repository}/issues/{number})"
 
 
 def assert_soup() -> None:
@@ -310,7 +315,7 @@ REAL_FAULTS = (
     ),
     RealFault(
         thread="ml-explore/mlx-lm#1076",
-        was="rotation in float16 (Qwen3-Next)",
+        was="rotation in float16 (Qwen3-Next; made anew: angles in it)",
         seen="beyond 262,000 tokens neighbouring positions are the same",
         cause="^angles computed in float16$",
         ask=assert_mlx_lm,
@@ -332,7 +337,7 @@ REAL_FAULTS = (
     RealFault(
         thread="vllm-project/vllm#41277",
         was="dynamic scaling takes the served length for the trained one where no other is stated",
-        seen="`rope_type: dynamic` changes nothing",
+        seen="no report: when it was run, `rope_type: dynamic` left the base as it was",
         cause=r"dynamic.* does nothing",
         ask=assert_vllm,
     ),
@@ -432,13 +437,13 @@ MORE_SIZES: dict[str, dict[str, Any]] = {
     "gemma3_text": {"layer_types": list(KINDS)},
     "phi3": {"original_max_position_embeddings": TRAINED},
 }
-DTYPES = (torch.float32, torch.bfloat16)
+HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 def healthy_setups() -> Iterator[tuple[str, Any]]:
-    """Each family in two dtypes, after forward passes by one kernel and the other, of 1 text and of 3."""
+    """Each family in float32 and in a half precision, after forward passes by two kernels, of 1 text and of 3."""
     for place, (kind, rope) in enumerate(HEALTHY_ROPES.items()):
-        for other, dtype in enumerate(DTYPES):
+        for other, dtype in enumerate((torch.float32, HALF_DTYPES[place % 2])):
             kernel, texts = ("eager", "sdpa")[(place + other) % 2], (1, 3)[other]
             torch.manual_seed(0)
             model = _loaded(rope, kind, dtype, kernel)
@@ -486,7 +491,7 @@ def main(given: list[str] | None = None) -> None:
             named += all(each.named for each in verdicts)
             said = "<br>".join(f"`{each.by}`: {each.said}" for each in verdicts)
             seconds = "<br>".join(f"{each.seconds:.2f}" for each in verdicts)
-            sides.row(fault.thread, fault.was, fault.seen, said, seconds)
+            sides.row(fault.link, fault.was, fault.seen, said, seconds)
         count, alarms = false_alarms()
         print(
             f"\nNamed: {named} of {len(REAL_FAULTS)}. False alarms of `assert_rope`: {len(alarms)} of {count} healthy"

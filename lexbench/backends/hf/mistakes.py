@@ -26,32 +26,32 @@ def rotate_wrong_pairs(hf: Hf) -> None:
 
 
 @contextmanager
-def round_angles(hf: Hf, dtype: str | None) -> Iterator[None]:
-    """Positions, frequencies, angles, cos and sin are of half precision inside the block; None: as they are.
+def change_angles(hf: Hf, dtype: str | None = None, chunk: int | None = None) -> Iterator[None]:
+    """Rotate by angles in half precision, or by positions that begin at 0 again, inside the block.
 
-    Refused for positions of several axes.
+    Args:
+        hf: a model with rotary modules; Refused where positions have several axes.
+        dtype: of positions, frequencies, angles, cos and sin; None: as they are.
+        chunk: tokens behind which positions begin again; None: never.
     """
 
-    def rounded(module: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Any) -> Any:
+    def changed(module: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Any) -> Any:
         # transformers calls (x, position_ids), and a kind of layers where each has its own.
         _, positions, kind = (*given, *named.values(), None)[:3]
-        angles = _half_angles(positions, rotary_frequencies(module, kind), getattr(torch, str(dtype)))
-        return _as_made(made, angles, rotary_scale(module, kind))
+        if positions.dim() != 2:
+            raise Refused(f"changed angles are known for positions [texts, tokens], got {positions.dim()} axes")
+        places, inv_freq = positions % chunk if chunk else positions, rotary_frequencies(module, kind)
+        to = inv_freq.dtype if dtype is None else getattr(torch, dtype)
+        return _as_made(made, places.to(to)[..., None] * inv_freq.to(to), rotary_scale(module, kind))
 
-    modules = [module for module in hf.reader.network.modules() if rotary_kinds(module)] if dtype else []
-    handles = [module.register_forward_hook(rounded, with_kwargs=True) for module in modules]
+    changes = dtype is not None or chunk is not None
+    modules = [module for module in hf.reader.network.modules() if rotary_kinds(module)] if changes else []
+    handles = [module.register_forward_hook(changed, with_kwargs=True) for module in modules]
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _half_angles(positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, T, pairs] products of positions [B, T] and frequencies, all of half precision."""
-    if positions.dim() != 2:
-        raise Refused(f"rounded angles are known for positions [texts, tokens], got {positions.dim()} axes")
-    return positions.to(dtype)[..., None] * inv_freq.to(dtype)
 
 
 def _as_made(made: Any, angles: Tensor, scale: float) -> Any:

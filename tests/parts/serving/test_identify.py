@@ -296,10 +296,16 @@ def test_a_cache_that_changes_answers_is_named_by_the_step_that_changes_them(ser
     assert repetition_cause(server, texts, allowed=0.5).startswith(said)
 
 
-def test_half_precision_is_a_setup_where_it_cannot_hold_all_positions() -> None:
-    for length, dtypes in ((256, []), (257, ["bfloat16"]), (2049, ["bfloat16", "float16"])):
-        found = [each.rounded for each in possible_setups(PLAIN, length) if each.rounded]
-        assert found == dtypes
+def test_positions_are_changed_in_setups_of_texts_that_are_long_enough() -> None:
+    for length, dtypes, chunks in (
+        (256, [], []),
+        (257, ["bfloat16"], []),
+        (2048, ["bfloat16"], [512]),
+        (2049, ["bfloat16", "float16"], [512, 2048]),
+    ):
+        found = possible_setups(PLAIN, length)
+        assert [each.rounded for each in found if each.rounded] == dtypes
+        assert [each.chunk for each in found if each.chunk] == chunks
 
 
 def test_setups_are_transformers_numbers() -> None:

@@ -16,6 +16,8 @@ TRIED_BASES = (10_000.0, 500_000.0, 1_000_000.0)
 """Bases that servers fall back to, or that other models of a family have."""
 EXACT_POSITIONS_OF_DTYPE = {"bfloat16": 256, "float16": 2048}
 """Positions up to which half precision holds all."""
+READ_CHUNK_SIZES = (512, 2048, 8192)
+"""Tokens that engines read at once, usually."""
 WRONG_BASE_FACTOR = 1.01
 """A base that is off by a percent."""
 
@@ -33,6 +35,8 @@ class AttentionSetup:
     """Rotate halves where the model rotates neighbours, and neighbours where it rotates halves."""
     rounded: str | None = None
     """Dtype of half precision in which positions, frequencies and angles are; None: float32."""
+    chunk: int | None = None
+    """Tokens behind which positions begin at 0 again; None: never."""
 
 
 def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
@@ -50,7 +54,7 @@ def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
             if each.attention.slots()
             else _attention_by_rope(model, length, lambda rope: rope.own(length))
         )
-        same = json.dumps([angles.as_data(), each.mispaired, each.rounded], sort_keys=True)
+        same = json.dumps([angles.as_data(), each.mispaired, each.rounded, each.chunk], sort_keys=True)
         known = found.get(same)
         found[same] = each if known is None else replace(known, label=f"{known.label} = {each.label}")
     return list(found.values())
@@ -110,10 +114,13 @@ def _angle_variants(rope: LayerRope, length: int) -> dict[str, Angles]:
 
 
 def _other_setups(length: int) -> Iterator[AttentionSetup]:
-    """Setups of angles in half precision, for texts with positions that it cannot hold, and setups that hide keys."""
+    """Setups of positions that half precision cannot hold, or that begin again in a chunk, and of hidden keys."""
     for dtype, exact in EXACT_POSITIONS_OF_DTYPE.items():
         if length > exact:
             yield AttentionSetup(f"angles in {dtype}", Attention(), rounded=dtype)
+    for size in READ_CHUNK_SIZES:
+        if length > size:
+            yield AttentionSetup(f"positions begin again every {size} tokens", Attention(), chunk=size)
     for size in (length // 2, length // 4):
         yield AttentionSetup(f"window of {size} tokens", Attention(mask=Window(size)))
 
