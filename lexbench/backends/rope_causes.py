@@ -80,6 +80,17 @@ class WantedRope:
         """The model with this RoPE unscaled, at its original length."""
         return self.rope.as_model("plain", self.length)
 
+    @property
+    def scaling(self) -> str:
+        """The scaling that is wanted: the method's label, or the type in the model's config."""
+        return self.label if self.method else f"{self.label} ({self.rope.parameters['rope_type']})"
+
+    @property
+    def follows_length(self) -> bool:
+        """Whether it scales by the length of the text, so that short texts see plain RoPE."""
+        at_trained = replace(self, length=self.plain.trained_length).angles()
+        return at_trained is not None and np.allclose(at_trained[0], self.plain.inv_freq(), rtol=1e-6, atol=0)
+
     def factor(self) -> float:
         """Factor by which the slowest pair is slowed."""
         return float(self.plain.inv_freq()[-1] / self.inv_freq[-1]) if self.inv_freq[-1] > 0 else 1.0
@@ -114,6 +125,8 @@ def likely_cause(reading: RopeReading, wanted: WantedRope, others: list[WantedRo
         others: of the other kinds of layers.
     """
     found = reading.scale()
+    if reading.agrees_by_fast_arithmetic(wanted.inv_freq, wanted.scale):
+        return "sine and cosine in fast arithmetic (fast math): angles are rounded once more, long ones the most"
     if not math.isclose(found, wanted.scale, rel_tol=1e-3) and reading.agrees(wanted.inv_freq, found):
         return _of_scale(found, wanted.scale)
     if cause := _first_cause(reading, found, _causes_without_estimate(wanted, others)) or _which_were_rounded(
@@ -145,7 +158,10 @@ def _causes_without_estimate(wanted: WantedRope, others: list[WantedRope]) -> It
     """Causes that need no estimate, with their frequencies and scales, the more likely first."""
     plain = wanted.plain
     own, base, inv_freq = plain.inv_freq(), plain.rotary_base(), wanted.inv_freq
-    fallback = f"base fallen back to {FALLBACK_BASE:,.0f}, not {base:,.10g}"
+    fallback = _of_fallback(base)
+    if wanted.follows_length:
+        at = f"at {wanted.length:,} tokens it rotates by plain RoPE of base {base:,.10g}"
+        yield f"scaling by length (dynamic) does nothing: {at}", (own, 1.0)
     yield f"scaling not applied: it rotates by plain RoPE of base {base:,.10g}", (own, 1.0)
     for other in others:
         kinds = f"{wanted.rope.kind} layers rotate as {other.rope.kind} layers do"
@@ -160,7 +176,10 @@ def _causes_without_estimate(wanted: WantedRope, others: list[WantedRope]) -> It
     inverted = own + own / wanted.factor() - inv_freq
     yield "ramp inverted: fast pairs are slowed and slow ones kept", (inverted, wanted.scale)
     yield from _other_methods_at(wanted, wanted.factor(), "")
-    yield from _other_lengths(wanted)
+    if wanted.follows_length:
+        yield from _fixed_lengths(wanted)
+    else:
+        yield from _other_lengths(wanted)
 
 
 def _causes_with_estimate(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
@@ -172,6 +191,10 @@ def _causes_with_estimate(wanted: WantedRope, estimate: Floats) -> Iterator[Caus
     yield from _other_bases(wanted, estimate)
     for factor in factors:
         yield from _other_methods_at(wanted, factor, f" with factor {factor:g}")
+
+
+def _of_fallback(base: float) -> str:
+    return f"base fallen back to {FALLBACK_BASE:,.0f}, not {base:,.10g}"
 
 
 def _slowing_factor(own: Floats, estimate: Floats) -> float:
@@ -190,9 +213,13 @@ def _slowing_factor(own: Floats, estimate: Floats) -> float:
 
 
 def _other_methods_at(wanted: WantedRope, factor: float, said: str) -> Iterator[Cause]:
-    """Other methods at a factor."""
+    """Other methods at a factor, with the base that is wanted and the one that code falls back to."""
     for words, method in _other_methods().items():
-        yield f"{words}{said} in place of {wanted.label}", wanted.angles(factor=factor, method=method)
+        cause = f"{words}{said} in place of {wanted.scaling}"
+        yield cause, wanted.angles(factor=factor, method=method)
+        if wanted.plain.rotary_base() != FALLBACK_BASE:
+            fallback = _of_fallback(wanted.plain.rotary_base())
+            yield f"{cause}, and {fallback}", wanted.angles(base=FALLBACK_BASE, factor=factor, method=method)
 
 
 @functools.cache
@@ -211,6 +238,18 @@ def _other_lengths(wanted: WantedRope) -> Iterator[Cause]:
             f"original length {word}: {tokens:,} tokens, not {original:,}",
             wanted.angles(factor=factor, original=tokens),
         )
+
+
+def _fixed_lengths(wanted: WantedRope) -> Iterator[Cause]:
+    """The same scaling for another length than the text's: those stated, their multiples by the factor, and others."""
+    stated = [wanted.plain.trained_length, wanted.plain.max_position_embeddings]
+    factor = getattr(wanted.method, "factor", None) or wanted.rope.parameters.get("factor") or 1.0
+    for tokens in dict.fromkeys((*(round(factor * each) for each in stated if each), *TRIED_ORIGINAL_LENGTHS)):
+        if tokens != wanted.length:
+            cause = (
+                f"scaling by length (dynamic) is fixed: angles are those of {tokens:,} tokens, not {wanted.length:,}"
+            )
+            yield cause, replace(wanted, length=tokens).angles()
 
 
 def _other_bases(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:

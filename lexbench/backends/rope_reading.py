@@ -18,6 +18,9 @@ ROUNDING_OF_DTYPE = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-
 N_ANGLE_ROUNDINGS = 6
 """Roundings of float32 from a base to an angle: power, quotient, a ramp's mixture, product."""
 
+EXACT_INTEGERS_OF_FLOAT32 = 2**24
+"""Up to it all whole numbers are exact in float32."""
+
 
 def places_up_to(length: int) -> Positions:
     """[65 or fewer] positions below a length: 0, the powers of two, odd ones at even distances, and the last."""
@@ -39,25 +42,42 @@ class RopeReading:
     dtype: str
     """Dtype in which the module returns cos and sin."""
 
-    def errors(self, inv_freq: Floats, scale: float, rounded: "Rounded | None" = None) -> tuple[Floats, Floats]:
+    def errors(
+        self, inv_freq: Floats, scale: float, rounded: "Rounded | None" = None, fast: bool = False
+    ) -> tuple[Floats, Floats]:
         """[n, pairs] larger difference of cos and sin from these angles, and what rounding may make of it.
 
-        What is not a number is equal only to what is not a number.
+        What is not a number is equal only to what is not a number. The first pair turns by 1 radian a token, or by that
+        over a factor: where this is a power of two, all its angles are exact in float32, and only cos and sin are
+        rounded. Fast arithmetic rounds them all the same: it divides by 2 pi.
         """
-        with np.errstate(invalid="ignore", over="ignore"):  # positions beyond float16
-            angles = self.places[:, None] * inv_freq if rounded is None else rounded(self.places, inv_freq)
-            wanted = scale * np.cos(angles), scale * np.sin(angles)
-        errors = np.maximum(*map(_difference, (self.cos, self.sin), wanted))
         # b^-x in float32 is off by x ln b roundings of the exponent, and those of the steps.
         depth = np.maximum(0.0, -np.log(np.maximum(inv_freq, 1e-30))) + N_ANGLE_ROUNDINGS
-        slack = scale * (
-            abs(self.places[:, None] * inv_freq) * depth * 2.0**-24 + 2e-6 + 2 * ROUNDING_OF_DTYPE[self.dtype]
-        )
-        return errors, slack
+        if not fast and np.frexp(inv_freq[0])[0] == 0.5 and self.places[-1] <= EXACT_INTEGERS_OF_FLOAT32:
+            depth[0] = 0.0
+        off = depth * 2.0**-24
+        if rounded is None:
+            errors = self._distances(self.places[:, None] * inv_freq, scale)
+        else:  # frequencies in float32 may be on the other side of a half between two numbers of half precision
+            near = (inv_freq * (1 + sign * off) for sign in (0, -1, 1))
+            errors = np.minimum.reduce([self._distances(rounded(self.places, each), scale) for each in near])
+        slack = abs(self.places[:, None] * inv_freq) * off + 2e-6 + 2 * ROUNDING_OF_DTYPE[self.dtype]
+        return errors, scale * slack
+
+    def _distances(self, angles: Floats, scale: float) -> Floats:
+        """[n, pairs] larger difference of cos and sin from those of angles."""
+        with np.errstate(invalid="ignore"):  # infinite ones, of positions beyond float16
+            wanted = scale * np.cos(angles), scale * np.sin(angles)
+        return np.asarray(np.maximum(*map(_difference, (self.cos, self.sin), wanted)))
 
     def agrees(self, inv_freq: Floats, scale: float, rounded: "Rounded | None" = None) -> bool:
         """Whether all cos and sin are of these angles, within rounding."""
         return len(inv_freq) == self.cos.shape[1] and bool(np.less_equal(*self.errors(inv_freq, scale, rounded)).all())
+
+    def agrees_by_fast_arithmetic(self, inv_freq: Floats, scale: float) -> bool:
+        """Whether all cos and sin are of these angles, if exact angles may be rounded, too."""
+        fits = len(inv_freq) == self.cos.shape[1]
+        return fits and bool(np.less_equal(*self.errors(inv_freq, scale, fast=True)).all())
 
     def share_of_wrong_angles(self, inv_freq: Floats, scale: float) -> float:
         """Share of cos and sin that are not of these angles; 1 for another number of pairs."""
@@ -100,7 +120,8 @@ class Rounded:
         """[n, pairs] angles."""
         to = as_float16 if self.dtype == "float16" else as_bfloat16
         t = to(places.astype(np.float64)) if self.positions else places.astype(np.float64)
-        angles = t[:, None] * (to(inv_freq) if self.frequencies else inv_freq)
+        with np.errstate(invalid="ignore"):  # a position beyond float16 times a frequency that it has as 0
+            angles = t[:, None] * (to(inv_freq) if self.frequencies else inv_freq)
         return to(angles) if self.products else angles
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Generate, GenerateAnswer, Tokens
 from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify import identify, pack, probes
+from lexbench.parts.serving.identify.causes import repetition_cause
 from lexbench.parts.serving.identify.make import make_pack
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, possible_setups
 
@@ -257,6 +258,56 @@ def test_what_else_is_wrong_with_a_server_is_said() -> None:
     assert any(each.startswith("5 of 5 texts have other likelihoods") for each in said(Served(mixes=True)))
 
 
+class Caching:
+    """Nats of a server with a cache of four texts, and a slower one of all others."""
+
+    def __init__(self, wrong_hits: bool = False, wrong_restored: bool = False, mixes: bool = False) -> None:
+        self.wrong_hits, self.wrong_restored, self.mixes = wrong_hits, wrong_restored, mixes
+        self.held: list[bytes] = []
+        self.evicted: set[bytes] = set()
+        self.rng = np.random.default_rng(7)
+
+    def __call__(self, texts: Tokens) -> NDArray[np.float64]:
+        return np.stack([self.read(row) for row in texts])
+
+    def read(self, row: Tokens) -> NDArray[np.float64]:
+        key = row.tobytes()
+        hit, restored = self.wrong_hits and key in self.held, self.wrong_restored and key in self.evicted
+        mixed = self.mixes and self.rng.random() < 0.25
+        self.evicted.discard(key)
+        self.held = [each for each in self.held if each != key] + [key]
+        if len(self.held) > 4:
+            self.evicted.add(self.held.pop(0))
+        return np.asarray(row[1:] + (1.0 if hit or restored or mixed else 0.0), np.float64)
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (Caching(wrong_hits=True), "hits of a prefix cache are not answered as the text was at first"),
+        (Caching(wrong_restored=True), "states that were evicted from a cache and restored are others"),
+        (Caching(mixes=True), "look for requests that are mixed up"),
+        (Caching(), "look for requests that are mixed up"),
+    ],
+)
+def test_a_cache_that_changes_answers_is_named_by_the_step_that_changes_them(server: Caching, said: str) -> None:
+    texts = np.random.default_rng(8).integers(0, 99, (8, 40))
+    server(texts)
+    assert repetition_cause(server, texts, allowed=0.5).startswith(said)
+
+
+def test_positions_are_changed_in_setups_of_texts_that_are_long_enough() -> None:
+    for length, dtypes, chunks in (
+        (256, [], []),
+        (257, ["bfloat16"], []),
+        (2048, ["bfloat16"], [512]),
+        (2049, ["bfloat16", "float16"], [512, 2048]),
+    ):
+        found = possible_setups(PLAIN, length)
+        assert [each.rounded for each in found if each.rounded] == dtypes
+        assert [each.chunk for each in found if each.chunk] == chunks
+
+
 def test_setups_are_transformers_numbers() -> None:
     """Frequencies and scales by transformers' own functions, of a config with the parameters of the label."""
     import torch
@@ -339,3 +390,16 @@ def test_a_server_is_named_by_its_log_probabilities_alone(tmp_path: Path, capsys
         words = ["identify", file, "model=lexlet", "backend=openai", f"backend.url={server.url}"]
         assert main.main([*words, "--expect", "NTK 2"]) == 0
     assert "\nNTK 2: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_faults_of_real_engines_are_named_behind_a_server(tmp_path: Path) -> None:
+    from tools.rope_faults import REAL_FAULTS, verdict_behind_server, write_pack
+
+    file = tmp_path / "lexlet.npz"
+    write_pack(file, length=320, n=6)
+    for fault in REAL_FAULTS:
+        if fault.engine:
+            verdict = verdict_behind_server(fault, file)
+            assert verdict.named, (fault.thread, verdict.said)

@@ -130,7 +130,7 @@ def _measure_pack(
 ) -> ReferencePack:
     """A pack of the texts of a job, without longer ones."""
     from lexbench.backends.hf.backend import Hf  # torch is loaded only where a pack is made
-    from lexbench.backends.hf.mistakes import rotate_wrong_pairs, round_to_eight_bits
+    from lexbench.backends.hf.mistakes import change_angles, rotate_wrong_pairs, round_to_eight_bits
 
     [length], [seed] = job.lengths, job.seeds
     targets = opening + length - length // 2
@@ -147,7 +147,8 @@ def _measure_pack(
                 loaded.attend(each.attention)
                 if each.mispaired:
                     rotate_wrong_pairs(loaded)
-                found.append(text_losses(loaded, texts, opening, targets))
+                with change_angles(loaded, each.rounded, each.chunk):
+                    found.append(text_losses(loaded, texts, opening, targets))
                 labels.append(each.label)
             except Refused:
                 if not found:

@@ -16,7 +16,8 @@ import numpy as np
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Loglikelihood
+from lexbench.core.task import Loglikelihood, Tokens
+from lexbench.parts.serving.identify.causes import repetition_cause
 from lexbench.parts.serving.identify.identify import MAX_DISTANCE_IN_NOISE, NO_SETUP_VERDICT, Identification, noise_rms
 from lexbench.parts.serving.identify.pack import (
     Nats,
@@ -58,15 +59,17 @@ def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> s
 def repetition_fault(pack: ReferencePack, backend: Backend, served: Nats) -> str | None:
     """Sentence that texts get other likelihoods when asked again in the opposite order; None: they do not."""
     start = 1 if pack.opening else pack.tokens.shape[1] - served.shape[1]
-    questions = [loglikelihood_question(row, start) for row in pack.tokens[::-1]]
-    moved = np.sqrt(np.square(pack.target_nats(question_nats(backend, questions))[::-1] - served).mean(axis=1))
-    count = int((moved > MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)).sum())
+
+    def ask(rows: Tokens) -> Nats:
+        return pack.target_nats(question_nats(backend, [loglikelihood_question(row, start) for row in rows]))
+
+    moved = np.sqrt(np.square(ask(pack.tokens[::-1])[::-1] - served).mean(axis=1))
+    allowed = MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)
+    count = int((moved > allowed).sum())
     if not count:
         return None
-    return (
-        f"{count} of {len(served)} texts have other likelihoods when asked again ({moved.max():.2g} nats): look for "
-        "requests that are mixed up, and for states of other prompts in a cache"
-    )
+    cause = repetition_cause(ask, pack.tokens, allowed)
+    return f"{count} of {len(served)} texts have other likelihoods when asked again ({moved.max():.2g} nats): {cause}"
 
 
 def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:

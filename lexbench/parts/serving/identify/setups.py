@@ -14,6 +14,10 @@ OWN_SETUP_LABEL = "as its config says"
 TRIED_FACTORS = (2.0, 4.0, 8.0, 16.0)
 TRIED_BASES = (10_000.0, 500_000.0, 1_000_000.0)
 """Bases that servers fall back to, or that other models of a family have."""
+EXACT_POSITIONS_OF_DTYPE = {"bfloat16": 256, "float16": 2048}
+"""Positions up to which half precision holds all."""
+READ_CHUNK_SIZES = (512, 2048, 8192)
+"""Tokens that engines read at once, usually."""
 WRONG_BASE_FACTOR = 1.01
 """A base that is off by a percent."""
 
@@ -29,6 +33,10 @@ class AttentionSetup:
     attention: Attention
     mispaired: bool = False
     """Whether wrong pairs are rotated: halves where the model rotates neighbours, or neighbours for halves."""
+    rounded: str | None = None
+    """Dtype of half precision in which positions, frequencies and angles are; None: float32."""
+    chunk: int | None = None
+    """Tokens behind which positions begin at 0 again; None: never."""
 
 
 def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
@@ -39,14 +47,14 @@ def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
     if not ropes_of_model(model):
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")
     found: dict[str, AttentionSetup] = {}
-    for each in [AttentionSetup(OWN_SETUP_LABEL, Attention()), *_angle_setups(model, length), *_mask_setups(length)]:
+    for each in [AttentionSetup(OWN_SETUP_LABEL, Attention()), *_angle_setups(model, length), *_other_setups(length)]:
         # An empty Attention leaves the own angles: spelt out, so that a setup of the same angles is known as the same.
         angles = (
             each.attention
             if each.attention.slots()
             else _attention_by_rope(model, length, lambda rope: rope.own(length))
         )
-        same = json.dumps([angles.as_data(), each.mispaired], sort_keys=True)
+        same = json.dumps([angles.as_data(), each.mispaired, each.rounded, each.chunk], sort_keys=True)
         known = found.get(same)
         found[same] = each if known is None else replace(known, label=f"{known.label} = {each.label}")
     return list(found.values())
@@ -105,8 +113,14 @@ def _angle_variants(rope: LayerRope, length: int) -> dict[str, Angles]:
     return {**found, **{f"base {to:g}": kept(to) for to in TRIED_BASES if to != base}}
 
 
-def _mask_setups(length: int) -> Iterator[AttentionSetup]:
-    """Setups that hide keys."""
+def _other_setups(length: int) -> Iterator[AttentionSetup]:
+    """Setups of positions that half precision cannot hold, or that begin again in a chunk, and of hidden keys."""
+    for dtype, exact in EXACT_POSITIONS_OF_DTYPE.items():
+        if length > exact:
+            yield AttentionSetup(f"angles in {dtype}", Attention(), rounded=dtype)
+    for size in READ_CHUNK_SIZES:
+        if length > size:
+            yield AttentionSetup(f"positions begin again every {size} tokens", Attention(), chunk=size)
     for size in (length // 2, length // 4):
         yield AttentionSetup(f"window of {size} tokens", Attention(mask=Window(size)))
 

@@ -1,0 +1,110 @@
+"""Faults of public threads, made anew, are named by `assert_rope`; healthy models of many families pass."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from lexbench import Model, RopeMismatch
+from lexbench.backends.hf.exact.assert_rope import assert_rope
+from lexbench.backends.hf.mistakes import change_angles
+from tools.rope_faults import (
+    DIMS,
+    LENGTH,
+    PLAIN,
+    REAL_FAULTS,
+    TRAINED,
+    EngineRotary,
+    RealFault,
+    assert_imp,
+    false_alarms,
+    frequencies,
+    in_float32,
+    model_with,
+    verdict_of_assertion,
+)
+
+
+@pytest.mark.parametrize("fault", [each for each in REAL_FAULTS if each.ask], ids=lambda each: each.thread)
+def test_a_real_fault_is_named(fault: RealFault) -> None:
+    verdict = verdict_of_assertion(fault)
+    assert verdict.named, verdict.said
+
+
+def test_forty_healthy_setups_pass() -> None:
+    assert false_alarms() == (40, [])
+
+
+def test_fast_math_is_found_by_the_error_that_its_thread_states() -> None:
+    """imp#1325 measured 1e-2 at position 131,071, where an angle is the position itself."""
+    with pytest.raises(RopeMismatch, match="in fast arithmetic") as found:
+        assert_imp()
+    assert found.value.pair == 0 and found.value.difference == pytest.approx(1e-2, rel=0.5)
+
+
+def test_rounding_of_inexact_frequencies_is_no_fast_math() -> None:
+    """A third of a radian a token is no number of float32: its angles are rounded on any machine."""
+    facts = Model(name="mine", trained_length=LENGTH, head_dim=DIMS, rope_base=1e4)
+    module = EngineRotary(None, frequencies(1e4) / 3, in_float32)
+    assert_rope(module, "pi", factor=3, length=131_072, facts=facts)
+
+
+def test_dynamic_scaling_for_one_length_is_named_by_that_length() -> None:
+    """vLLM before its PR 41277: s L' / L - (s - 1) with L' = s L, whatever the text's length."""
+    factor = 4.0
+    config = model_with({"rope_type": "dynamic", "rope_theta": 1e4, "factor": factor}).config
+    base = 1e4 * (factor * factor - (factor - 1)) ** (DIMS / (DIMS - 2))
+    module = EngineRotary(config, frequencies(base), in_float32)
+    assert_rope(module, "dynamic_ntk", factor=factor, length=4 * TRAINED, trained_length=TRAINED)
+    with pytest.raises(RopeMismatch) as found:
+        assert_rope(module, "dynamic_ntk", factor=factor, length=8 * TRAINED, trained_length=TRAINED)
+    assert found.value.cause == "scaling by length (dynamic) is fixed: angles are those of 8,192 tokens, not 16,384"
+
+
+@pytest.mark.parametrize("kind", ["yarn", "llama3"])
+def test_a_scaling_that_does_not_follow_the_length_is_not_called_dynamic(kind: str) -> None:
+    facts = Model(name="mine", trained_length=TRAINED, head_dim=DIMS, rope_base=1e4)
+    with pytest.raises(RopeMismatch, match=r"Likely cause: scaling not applied"):
+        assert_rope(EngineRotary(None, frequencies(1e4), in_float32), kind, factor=4, length=LENGTH, facts=facts)
+
+
+def test_float16_is_told_through_frequencies_that_are_near_a_half_of_its_numbers() -> None:
+    """Frequencies that are off by some roundings of float32, but for the first, which is 1."""
+    facts = Model(name="mine", trained_length=LENGTH, head_dim=DIMS, rope_base=1e7)
+
+    def computed(positions: torch.Tensor, inv_freq: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = torch.outer(positions.float(), inv_freq.float()).half().float()
+        return angles.cos(), angles.sin()
+
+    exact = torch.tensor([1e7 ** (-2 * pair / DIMS) for pair in range(DIMS // 2)], dtype=torch.float64)
+    for off in (-3.0, 0.0, 3.0):
+        inv_freq = exact * (1 + off * 2.0**-24)
+        inv_freq[0] = 1.0
+        module = EngineRotary(None, inv_freq, computed)
+        with pytest.raises(RopeMismatch) as found:
+            assert_rope(module, length=60_000, facts=facts)
+        assert found.value.cause == "angles computed in float16"
+
+
+@pytest.mark.parametrize("kind", ["llama", "cohere"])
+def test_changed_angles_are_those_of_torch(kind: str) -> None:
+    """Cos and sin in halves and side by side, of products that are computed in float64 and rounded by torch."""
+    rotary = model_with(PLAIN, kind).model.rotary_emb
+    hf: Any = SimpleNamespace(reader=SimpleNamespace(network=rotary))
+    places = torch.arange(900)
+    with change_angles(hf, "bfloat16"):
+        cos, sin = rotary(torch.zeros(1), position_ids=places[None])
+    frequencies_in_float64 = 1e6 ** (-torch.arange(0, DIMS, 2) / DIMS)
+    half = [each.to(torch.bfloat16).double() for each in (places, frequencies_in_float64)]
+    angles = torch.outer(*half).to(torch.bfloat16).double()
+    angles = angles.repeat_interleave(2, -1) if kind == "cohere" else angles.repeat(1, 2)
+    for found, wanted in ((cos, angles.cos()), (sin, angles.sin())):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found[0].double(), wanted, atol=2**-8, rtol=0)
+    with change_angles(hf):
+        exact, _ = rotary(torch.zeros(1), position_ids=places[None])
+    with change_angles(hf, chunk=512):
+        again, _ = rotary(torch.zeros(1), position_ids=places[None])
+    torch.testing.assert_close(again, torch.cat([exact[:, :512], exact[:, : 900 - 512]], dim=1))
+    assert (exact - cos).abs().max() > 1  # position 899 is 896 or 900
