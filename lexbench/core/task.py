@@ -30,7 +30,7 @@ class Question:
 @with_old_fields(room="max_new_tokens")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generate(Question):
-    """Continue the prompt by at most `room` tokens."""
+    """Continue the prompt by at most `max_new_tokens` tokens."""
 
     prompt: Tokens
     max_new_tokens: int
@@ -51,7 +51,7 @@ class Generate(Question):
 
     @property
     def length(self) -> int:
-        """Tokens of prompt, thought and room."""
+        """Tokens of prompt and thought, and `max_new_tokens`."""
         return len(self.prompt) + self.thought + self.max_new_tokens
 
     def contains_stop_text(self, text: str) -> bool:
@@ -99,7 +99,7 @@ class ClassifyTokens(Question):
     """Expected accuracy of guessing, where that is not 1 / options."""
 
     def __post_init__(self) -> None:
-        assert len(self.places) > 0 and self.places[0] >= 1, "places to mark are behind the first token"
+        assert len(self.places) > 0 and self.places[0] >= 1, "places are behind the first token"
         assert np.isin(self.tokens[self.places], self.options).all(), "the right tokens are among the options"
 
     @property
@@ -116,7 +116,7 @@ class ClassifyTokens(Question):
 @with_old_fields(start="first_target")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loglikelihood(Question):
-    """Negative log-likelihood of tokens[start:], each given all tokens before it."""
+    """Negative log-likelihood of tokens[first_target:], each given all tokens before it."""
 
     tokens: Tokens
     first_target: int
@@ -127,7 +127,7 @@ class Loglikelihood(Question):
     """Mean nats per target that counting alone reaches, by name: uniform, unigram, bigram (`taskkit.floors`)."""
 
     def __post_init__(self) -> None:
-        assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
+        assert 1 <= self.first_target < len(self.tokens), f"first_target {self.first_target} of {len(self.tokens)}"
 
     @property
     def length(self) -> int:
@@ -160,7 +160,7 @@ class ProbeAttention(Question):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasureDivergence(Question):
-    """Compare the next-token distributions at tokens[start:] with those of the same text under another method."""
+    """Compare the distributions of tokens[first_target:] with those of the same text under another method."""
 
     tokens: Tokens
     first_target: int
@@ -168,7 +168,7 @@ class MeasureDivergence(Question):
     """Name of the other method; empty: the same method with keys and values kept as they are computed."""
 
     def __post_init__(self) -> None:
-        assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
+        assert 1 <= self.first_target < len(self.tokens), f"first_target {self.first_target} of {len(self.tokens)}"
 
     @property
     def length(self) -> int:
@@ -178,12 +178,12 @@ class MeasureDivergence(Question):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GenerateAnswer:
-    """Answer to Write: the new tokens only, without the prompt."""
+    """Answer to Generate: the new tokens only, without the prompt."""
 
     tokens: Tokens
     text: str
     hit_room: bool
-    """Whether the room ended before the model stopped."""
+    """Whether all of `max_new_tokens` were written before the model stopped."""
     thought: str = ""
     """What the model thought before, without its markers; no part of `tokens` and `text`."""
     thought_cut: bool = False
@@ -192,7 +192,7 @@ class GenerateAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoglikelihoodAnswer:
-    """Answer to Score."""
+    """Answer to Loglikelihood."""
 
     nll: NDArray[np.float32]
     """[targets] NLL of each target, nats."""
@@ -208,7 +208,7 @@ class ChooseAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassifyTokensAnswer:
-    """Answer to Mark."""
+    """Answer to ClassifyTokens."""
 
     nll: NDArray[np.float32]
     """[places, options] NLL of each option, normalised over the whole vocabulary, nats."""
@@ -216,7 +216,7 @@ class ClassifyTokensAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProbeAttentionAnswer:
-    """Answer to Probe: statistics of attention logits and weights, with the whole method applied."""
+    """Answer to ProbeAttention: statistics of attention logits and weights, with the whole method applied."""
 
     statistics: Mapping[str, NDArray[np.float64]]
     """By name. s[n] is the mean logit at distance n over all queries that see distance n; NaN if none does.
@@ -241,7 +241,7 @@ class ProbeAttentionAnswer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasureDivergenceAnswer:
-    """Answer to Diverge, with one number for each target."""
+    """Answer to MeasureDivergence, with one number for each target."""
 
     divergence: NDArray[np.float32]
     """KL(other method's distribution || this method's), nats."""
@@ -271,13 +271,13 @@ class Outline:
 
     questions: int
     length: float
-    """Tokens of a question, its room included; the mean, where they differ."""
+    """Tokens of a question, `max_new_tokens` included; the mean, where questions differ."""
     max_new_tokens: float = 0
-    """Tokens of a question that are written; 0: none is."""
+    """Most tokens that are written for a question; 0: none."""
     per_text: int = 1
     """Questions behind one text, which may be read once."""
     apart: float = 0
-    """Tokens of a question behind the text that it shares with others, its room included."""
+    """Tokens of a question behind the text that it shares with others, `max_new_tokens` included."""
     probes: bool = False
     """Whether attention is measured."""
 

@@ -55,7 +55,7 @@ def average_weights(queries: Tensor, keys: Tensor, logits: Logits, first: int, l
 
 
 class Observer:
-    """Collects the statistics of `Probed`: a backend calls it with the queries and keys of each layer.
+    """Collects the statistics of `ProbeAttentionAnswer`: a backend calls it with the queries and keys of each layer.
 
     Args:
         length: tokens of the text.

@@ -241,7 +241,7 @@ def _follows_without_factor(config: Mapping[str, Any]) -> bool:
 
 
 def other_attention(against: str, own: Attention, model: Model, length: int) -> Attention:
-    """The other side of a `Diverge` question: that of the method named, or `own` with an uncompressed cache.
+    """The other side of a `MeasureDivergence` question: that of the method named, or `own` with an uncompressed cache.
 
     Refused where the method does not allow the model.
     """

@@ -56,7 +56,7 @@ class CostPoint:
 
     method: MethodKey
     seconds: float
-    """Per token of the cell's texts, prompt and room."""
+    """Per token of the texts of a cell, prompts and `max_new_tokens`."""
     fast: float
     """Lower end of its interval."""
     slow: float

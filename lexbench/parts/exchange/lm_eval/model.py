@@ -257,7 +257,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 def _loglikelihood_question(
     index: int, context: Sequence[int], continuation: Sequence[int], max_length: int
 ) -> Loglikelihood:
-    """A Score question for the continuation; drops first tokens of a context that is too long."""
+    """A Loglikelihood question for the continuation; drops first tokens of a context that is too long."""
     if len(continuation) > max_length:
         raise ConfigError(
             f"a continuation of {len(continuation)} tokens does not fit max_length={max_length}: raise it"
