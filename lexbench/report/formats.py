@@ -64,7 +64,7 @@ def align_columns(grid: Grid) -> str:
 
 def markdown_heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escape_markdown) -> list[str]:
     """Lines of a Markdown heading and of what is said below it."""
-    return [f"## {safe(title)}", "", "  \n".join(map(safe, above)), ""]
+    return [f"## {safe(title)}", "", *(["  \n".join(map(safe, above)), ""] if above else [])]
 
 
 def markdown_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
