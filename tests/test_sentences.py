@@ -127,6 +127,10 @@ def test_the_first_screen_of_readme_is_short() -> None:
     assert map_of_pages and len(before.split()) <= MAX_WORDS_OF_README
 
 
+STORED_WORDS = ("one window, no stride; NLL in nats",)
+"""Words of protocol lines, which stand in the records that pages of results show."""
+
+
 @pytest.mark.parametrize(
     "old",
     [
@@ -144,4 +148,6 @@ def test_the_first_screen_of_readme_is_short() -> None:
 )
 def test_no_page_has_the_words_that_a_reader_did_not_understand(old: str) -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if old not in STORED_WORDS:
+        pages += sorted((ROOT / "results").rglob("*.md"))
     assert [page.name for page in pages if old in " ".join(page.read_text().split())] == []
