@@ -315,6 +315,11 @@ def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser"
         assert first.locator("tr.setting:visible").count() == 0
         first.locator(".fold").first.click()
         assert first.locator("tr.setting:visible").count() == 1
+        page.locator("#by-task").select_option("passkey")
+        page.locator("#by-length").select_option("256")
+        rows = page.locator("#entries tbody tr").all_inner_texts()
+        found_all = [row for row in rows if "1.00" in row.split()]
+        assert len(found_all) > 2 and all("tied for 1st of" in row for row in found_all)  # all 32 of 32 keys
         page.close()
 
 
