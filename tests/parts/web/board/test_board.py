@@ -308,6 +308,7 @@ def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser"
         page = chromium.new_page(viewport={"width": width, "height": 900})
         page.goto(site.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.get_by_role("button", name="SVG").count() == 0  # nothing is drawn yet that could be saved
         # All numbers of a matrix of five lengths are in view.
         assert page.locator("#models .scroll.wide").count() == 0
         first = page.locator(".matrix").first
