@@ -3,7 +3,7 @@
     lexbench.run(model="lexlet", method=["none", "yarn"], task="passkey", multiples=[1, 4]).table()
     lexbench.evaluate(network, tokenizer, "last_segment", lengths=[512, 2048]).plot()
 
-A method, task, corpus or backend of your own is a file and a yaml: see docs/adding.md.
+A method or task of your own is one file, a corpus or backend a file and a yaml: see docs/adding.md.
 """
 
 from lexbench.api import RopeMismatch, Run, assert_rope, corpus, evaluate, extend, method, run, task

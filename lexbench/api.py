@@ -388,6 +388,7 @@ def evaluate(
     results: str | Path | None = None,
     price: bool = True,
     quiet: bool = True,
+    config_dir: str | Path | Sequence[str | Path] | None = None,
 ) -> Run:
     """Measure a model that is loaded in this process: same questions, scores and intervals as `run`.
 
@@ -411,6 +412,7 @@ def evaluate(
         results: run folder; None: a temporary one, removed when the process ends.
         price: as in `run`.
         quiet: print neither plan nor progress.
+        config_dir: as in `run`.
     """
     asked: dict[str, Any] = {
         "method": method,
@@ -421,7 +423,8 @@ def evaluate(
         "n": n,
     }
     asked |= {"seed": seed, "results": results, "price": price}
-    return _evaluate_loaded(model, tokenizer, trained_length, name, revision, quiet, asked)
+    with registry.with_config_dirs(config_dir):
+        return _evaluate_loaded(model, tokenizer, trained_length, name, revision, quiet, asked)
 
 
 def _evaluate_loaded(

@@ -198,6 +198,15 @@ def test_what_is_not_run_says_why(page: str) -> None:
     assert not re.search(r"^(    |```)", outside, re.MULTILINE), "code stands in fences of a known form"
 
 
+FILE_OF_THE_TREE = re.compile(r"\b(?:lexbench|tools|tests|docs|tasks)/[\w/]+\.(?:py|md|yaml|sh)\b")
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", *(DOCS / page for page in PAGES), *(ROOT / "results").rglob("*.md")]
+    named = {(page.name, file) for page in pages for file in FILE_OF_THE_TREE.findall(page.read_text())}
+    assert sorted(each for each in named if "NAME" not in each[1] and not (ROOT / each[1]).is_file()) == []
+
+
 @pytest.mark.slow
 def test_the_numbers_of_the_page_on_curves_are_those_of_the_committed_records() -> None:
     rows = re.findall(

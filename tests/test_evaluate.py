@@ -357,3 +357,19 @@ def test_frequencies_changed_by_hand_are_measured_anew(tmp_path: Path) -> None:
     value("both")
     changed.model.rotary_emb.inv_freq /= 8
     assert value("both") == pytest.approx(value("own"), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_loaded_model_is_asked_with_names_of_a_folder_of_yamls(tokenizer: FastTokenizer, tmp_path: Path) -> None:
+    """All V tokens are equally likely: ln V nats each; the corpus is known by the folder alone."""
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "own.yaml").write_text("_target_: lexbench.corpora.synthetic.Synthetic\nwords: 400\n")
+
+    def even(ids: Tokens) -> NDArray[np.float64]:
+        return np.zeros((len(ids), tokenizer.vocabulary))
+
+    asked: dict[str, Any] = {"corpus": "own", "trained_length": 32, "lengths": 32, "n": 2}
+    run = lexbench.evaluate(even, tokenizer, config_dir=tmp_path, **asked)
+    assert run.table().loc["none", 32] == pytest.approx(np.log(tokenizer.vocabulary))
+    with pytest.raises(lexbench.ConfigError, match="unknown corpus 'own'"):
+        lexbench.evaluate(even, tokenizer, **asked)

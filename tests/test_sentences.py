@@ -109,9 +109,10 @@ def test_more_context_inside_the_trained_length_gains_nothing_on_this_text() -> 
     control = nll_drop(table, samples, (BASELINE_METHOD, 128), (BASELINE_METHOD, 256))
     assert control is not None and control.low is not None and control.high is not None and control.p is not None
     shown = f"{control.value:+.3f} [{control.low:+.3f}, {control.high:+.3f}]"
-    leaderboard = (REFERENCE / "leaderboard.md").read_text()
-    [best] = [line for line in leaderboard.splitlines() if line.startswith("No gain from context beyond 256 tokens")]
-    assert "closest is bca, +0.001 nats per token [-0.002, +0.004] at 2,048" in best
+    leaderboard = (REFERENCE / "leaderboard.md").read_text().partition(" on stories260K")[0]
+    gains = {row[1].strip(): row[2].strip() for line in leaderboard.splitlines() if len(row := line.split("|")) == 7}
+    best = max(gains, key=lambda method: float(gains[method].split()[0]) if "[" in gains[method] else -1.0)
+    assert (best, gains[best]) == ("bca", "+0.001 [-0.002, +0.004]")
     for page in ("results/README.md", "docs/reading.md"):
         said = read_page(page)
         assert shown in said and f"p = {control.p:.2f}" in said and "bca, +0.001 nats [-0.002, +0.004]" in said
@@ -124,6 +125,10 @@ MAX_WORDS_OF_README = 500
 def test_the_first_screen_of_readme_is_short() -> None:
     before, map_of_pages, _ = (ROOT / "README.md").read_text().partition("## Where to go")
     assert map_of_pages and len(before.split()) <= MAX_WORDS_OF_README
+
+
+STORED_WORDS = ("one window, no stride; NLL in nats",)
+"""Words of protocol lines, which stand in the records that pages of results show."""
 
 
 @pytest.mark.parametrize(
@@ -143,4 +148,6 @@ def test_the_first_screen_of_readme_is_short() -> None:
 )
 def test_no_page_has_the_words_that_a_reader_did_not_understand(old: str) -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if old not in STORED_WORDS:
+        pages += sorted((ROOT / "results").rglob("*.md"))
     assert [page.name for page in pages if old in " ".join(page.read_text().split())] == []

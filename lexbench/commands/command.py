@@ -191,6 +191,10 @@ class Parser(argparse.ArgumentParser):
     settings_of_help: Command | None = None
     """The command, until its settings are in the help: they are read only when help is asked for."""
 
+    def __init__(self, **options: Any) -> None:
+        """Take no beginning of an option for the option: `--c` is a typo of `--b`, and no `--columns`."""
+        super().__init__(allow_abbrev=False, **options)
+
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         """Add an argument."""
         several = {"action": ExtendWords} if options.get("nargs") == "+" else {}

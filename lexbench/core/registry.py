@@ -581,5 +581,7 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
 
 
 def closest_choice(name: str, choices: Iterable[str]) -> str | None:
-    """The choice that is most similar, if any is."""
-    return next(iter(difflib.get_close_matches(name, list(choices), n=1)), None)
+    """The choice that is most similar, if any is; `N` is as good as `n`."""
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    return by_lower_case[close[0]] if close else None

@@ -101,7 +101,7 @@ class ClassifyTokens(Question):
     """Expected accuracy of guessing, where that is not 1 / options."""
 
     def __post_init__(self) -> None:
-        assert len(self.places) > 0 and self.places[0] >= 1, "places to mark are behind the first token"
+        assert len(self.places) > 0 and self.places[0] >= 1, "places are behind the first token"
         assert np.isin(self.tokens[self.places], self.options).all(), "the right tokens are among the options"
 
     @property
@@ -129,7 +129,7 @@ class Loglikelihood(Question):
     """Mean NLL of counting models on the targets, in nats, by name: uniform, unigram, bigram (`taskkit.floors`)."""
 
     def __post_init__(self) -> None:
-        assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
+        assert 1 <= self.first_target < len(self.tokens), f"first_target {self.first_target} of {len(self.tokens)}"
 
     @property
     def length(self) -> int:
@@ -170,7 +170,7 @@ class MeasureDivergence(Question):
     """Name of the other method; empty: the same method with keys and values kept as they are computed."""
 
     def __post_init__(self) -> None:
-        assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
+        assert 1 <= self.first_target < len(self.tokens), f"first_target {self.first_target} of {len(self.tokens)}"
 
     @property
     def length(self) -> int:

@@ -64,7 +64,7 @@ def align_columns(grid: Grid) -> str:
 
 def markdown_heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escape_markdown) -> list[str]:
     """Lines of Markdown: a heading, and the lines `above` the table below it."""
-    return [f"## {safe(title)}", "", "  \n".join(map(safe, above)), ""]
+    return [f"## {safe(title)}", "", *(["  \n".join(map(safe, above)), ""] if above else [])]
 
 
 def markdown_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -153,7 +153,7 @@ def _rows(
     best = {length: best_displayed_value(table.at(length), text) for length in lengths}
     rows = []
     for method in looks.order_methods(table.methods, highlight):
-        row = [TableCell(str(method))]
+        row = [TableCell(looks.name_of(method))]
         for length in lengths:
             record = table.entries.get((method, length))
             if record is None or record.value is None:

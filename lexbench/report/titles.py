@@ -12,7 +12,7 @@ def title_of(table: Table) -> str:
     asked = asked_by(cell.task_name)
     lines = [
         f"{cell.task}: {asked}" if asked else cell.task,
-        f"{cell.model}, trained on {cell.trained_length:,} tokens; {cell.n} questions at each length",
+        f"{cell.model}, trained at {cell.trained_length:,} tokens; {cell.n} questions at each length",
         table.differs,
     ]
     return "\n".join(filter(None, lines))

@@ -17,6 +17,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
+from lexbench.core.registry import did_you_mean
 from lexbench.stats import metrics, records
 from lexbench.stats.cell_outcomes import (
     CellOutcomes,
@@ -209,8 +210,10 @@ def _select_cells(cells: list[CellOutcomes], words: Sequence[str], side: str) ->
     for word in words:
         key, equals, text = word.partition("=")
         if key not in SELECTOR_KEYS or not equals:
-            keys = ", ".join(SELECTOR_KEYS)
-            raise ConfigError(f"selector {word!r} must be KEY=VALUE with a key of {keys}: e.g. --{side} method=none")
+            keys, hint = ", ".join(SELECTOR_KEYS), did_you_mean(key, SELECTOR_KEYS) if equals else ""
+            raise ConfigError(
+                f"selector {word!r} must be KEY=VALUE with a key of {keys}: {hint}e.g. --{side} method=none"
+            )
         wanted.setdefault(key, set()).add(text)
     for key, texts in wanted.items():
         known = [str(value) for value in sorted({getattr(each.cell, key) for each in cells})]

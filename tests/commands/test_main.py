@@ -141,6 +141,9 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
         (["keys", "model=lexlet"], "keys needs a file to write: give out=FILE"),
         (["tune", "to=vllm"], "unknown setting to: did you mean --to vllm?\n"),
         (["identify", "model=lexlet"], "the pack comes first, got model=lexlet: lexbench identify PACK model=NAME"),
+        (["run", "--dry"], "unknown flag --dry: did you mean --dry-run? see --help"),
+        (["compare", "a", "b", "--c", "method=yarn"], "unexpected argument --c: did you mean --"),
+        (["run", "method=none", "N=4"], "unknown setting N: did you mean n?"),
     ],
 )
 def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_an_answer_with_a_target_too_few_is_our_own_bug() -> None:
 
 
 def test_a_question_without_a_token_before_its_targets_is_our_own_bug() -> None:
-    with pytest.raises(AssertionError, match="start 0 of 10"):
+    with pytest.raises(AssertionError, match="first_target 0 of 10"):
         question(10)
 
 

@@ -163,7 +163,7 @@ def test_a_table_has_the_rows_columns_and_digits_that_are_chosen() -> None:
     made = paper_table.paper_latex(TABLES, 5.5, lengths=[256], interval="none", digits=1)
     rows = [line.rstrip("\\").strip().split(" & ") for line in made.splitlines() if " & " in line]
     assert rows[0] == ["method", "256"]
-    assert [row[0] for row in rows[1:]] == ["none", "ntk", "none", "rerope"]
+    assert [row[0] for row in rows[1:]] == ["unmodified (none)", "ntk", "unmodified (none)", "rerope"]
     assert all(re.fullmatch(r"(\\textbf{)?\d+\.\d}?", row[1]) for row in rows[1:])
     assert made.count("{") == made.count("}")
 

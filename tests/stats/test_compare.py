@@ -193,6 +193,7 @@ def test_lengths_to_choose_from_ascend(tmp_path: Path) -> None:
         (["method=pi"], "side A has no cell of method=pi: choose from none, yarn"),
         (["method=none", "seed=3"], "side A has no cell of seed=3: choose from 0"),
         (["colour=red"], "selector 'colour=red' must be KEY=VALUE with a key of method, model, task, "),
+        (["methd=pi"], "length: did you mean method? e.g. --a method=none"),
         (["method"], "selector 'method' must be KEY=VALUE"),
     ],
 )

@@ -288,7 +288,7 @@ def test_what_cannot_be_done_is_said_with_a_remedy(lexlet: Model, tmp_path: Path
     with pytest.raises(ValueError, match=r"old.jsonl exists: give another out"):
         found(lexlet, tmp_path / "old.jsonl")
     with pytest.raises(
-        ValueError, match="keys reads 512 tokens, lexlet was trained on 256: lower longest, or give a met"
+        ValueError, match="keys reads 512 tokens, lexlet was trained at 256: lower longest, or give a met"
     ):
         found(lexlet, tmp_path / "keys.jsonl", longest=512)
     for n in (0, 1.5, "all"):

@@ -118,7 +118,7 @@ def _check_options(model: Model, method: str, rule: Rule, out: str | Path | None
         raise ConfigError(f"keys' n must be at least 1 document, got {n}: leave it out for all")
     if rule.longest > model.trained_length and method == "none":
         raise ConfigError(
-            f"keys reads {rule.longest} tokens, {model.name} was trained on {model.trained_length}: lower longest, or "
+            f"keys reads {rule.longest} tokens, {model.name} was trained at {model.trained_length}: lower longest, or "
             "give a method=... for this length"
         )
     check_writable("out", Path(out), "give another out=")

@@ -884,7 +884,7 @@ def test_where_none_is_best_its_needles_have_no_interval(
     result = run(lexlet, tmp_path, methods=("abf",), space={}, budget=1, worth=0.0001)
     assert result.winner is not None and result.winner.label == "none"
     assert terminal_text(result).startswith("Keep lexlet at 1024 tokens, 4 times the trained length, unmodified: ")
-    [row] = [line for line in ranking_markdown(result).splitlines() if line.startswith("| 1. unmodified (none)")]
+    [row] = [line for line in ranking_markdown(result).splitlines() if line.startswith("| 1. the unmodified model")]
     assert [cell.strip() for cell in row.split("|")][5] == "0.00, 0"
 
 
@@ -1160,13 +1160,14 @@ def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: P
     answer = terminal_text(replace(result, rows=unsure)).splitlines()[0]
     # Both gains exclude 0 in the same line, so the reason stands there, too.
     assert (
-        "not told apart from unmodified (none), as the interval of its loss behind the best, of text and needles "
+        "not told apart from the unmodified model, as the interval of its loss behind the best, of text and needles "
         "together, holds 0, though that of text and of needles alone excludes it. For more certainty: about " in answer
     )
     flat = [replace(row, behind=replace(row.behind, p_holm=0.06)) for row in result.rows]
     answer = terminal_text(replace(result, rows=flat)).splitlines()[0]
     assert (
-        "not told apart from unmodified (none), as p is 0.06 after Holm's correction for 1 comparison, though" in answer
+        "not told apart from the unmodified model, as p is 0.06 after Holm's correction for 1 comparison, though"
+        in answer
     )
     assert "no other finalist is within the price." in terminal_text(replace(result, rows=result.rows[:1]))
     reropes = tuple({"name": "rerope", "window": window} for window in (16, 32, 64, 128))

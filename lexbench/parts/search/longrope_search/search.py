@@ -238,7 +238,7 @@ def _method_yaml(
     """
     changed = {name: value for name, value in asdict(settings).items() if value != getattr(EvolutionSettings(), name)}
     remarks = [
-        f"Factors for {model.name} at {length} tokens (trained on {model.trained_length}), found by lexbench "
+        f"Factors for {model.name} at {length} tokens (trained at {model.trained_length}), found by lexbench "
         f"{__version__} search",
         f"in {result.found.evaluations} candidates, {changed or 'default settings'}.",
         "Searched on: " + ", ".join(question.cluster for question in searched),

@@ -11,13 +11,13 @@ from lexbench.parts.search.tune.result import TuneResult
 from lexbench.parts.search.tune.search import LeftOut
 from lexbench.parts.search.tune.space import Candidate
 from lexbench.report.grid import difference_entry
+from lexbench.report.rivals import method_name
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, Interval, min_sign_flip_p
 from lexbench.stats.pairs import PairedDifference
 from lexbench.stats.wording import count_with_noun, format_p_value
 
 MAX_NAMED_CANDIDATES = 3
 """Candidates above the price to name."""
-UNMODIFIED_LABEL = "unmodified (none)"
 MOST_QUESTIONS = 10_000
 """Questions beyond which two finalists count as equal for all that a user can measure."""
 
@@ -29,7 +29,7 @@ def paragraph(result: TuneResult) -> str:
 
 def row_name(candidate: Candidate) -> str:
     """A candidate's label; the baseline as the unmodified model."""
-    return UNMODIFIED_LABEL if candidate.key == BASELINE_METHOD else candidate.label
+    return method_name(candidate.key) if candidate.key == BASELINE_METHOD else candidate.label
 
 
 def gain(found: PairedDifference) -> PairedDifference:

@@ -62,9 +62,10 @@ def answer_differences(
 ) -> Floats:
     """[tokens] nats between two answers to a question, each 0 or more; NaN where either is NaN.
 
-    Score: of every target. Mark: of every option at every place. Choose: of every option, a share for each of its
-    tokens. Write: 0 for every token before the first different one; for that one, half the difference of the
-    reference's likelihoods of both: each must move by so much before the other becomes likelier. Near ties stay small.
+    Loglikelihood: of every target. ClassifyTokens: of every option at every place. Choose: of every option, a share for
+    each of its tokens. Generate: 0 for every token before the first different one; for that one, half the difference of
+    the reference's likelihoods of both: each must move by so much before the other becomes likelier. Near ties stay
+    small.
 
     Args:
         question: the question.

@@ -18,13 +18,15 @@ const entries = data.columns.id.map((id, place) => {
 const chosen = { sort: "place", down: false, page: 0, ticked: [], sample: 0 };
 
 const STANDING = { "1st": 0, tied: 1, behind: 2 };
-const tiedGroups = new Set(entries.filter((entry) => entry.place === "tied").map((entry) => `${entry.asked} ${entry.metric}`));
+const groupOf = (entry) => `${entry.asked} ${entry.metric}`;
+const leaders = new Map();
+for (const entry of entries.filter(({ place }) => place === "1st" || place === "tied")) leaders.set(groupOf(entry), (leaders.get(groupOf(entry)) ?? 0) + 1);
 
 /** The place of an entry among those that were asked the same, in words. */
 function placeOf(entry) {
   if (!entry.place || entry.among < 2) return "";
   if (entry.place === "behind") return "behind";
-  return `${entry.place === "tied" || tiedGroups.has(`${entry.asked} ${entry.metric}`) ? "tied for " : ""}1st of ${entry.among}`;
+  return `${leaders.get(groupOf(entry)) > 1 ? "tied for " : ""}1st of ${entry.among}`;
 }
 
 const texts = (names) => [...new Set(names)].sort((one, two) => (typeof one === "number" ? one - two : one.localeCompare(two)));

@@ -90,7 +90,8 @@ function drawPanel(whole, scale, { name, methods, box }) {
   const inside = (place) => (place === null ? null : Math.max(inner.top, Math.min(inner.bottom, place)));
   if (scale.fold !== undefined) {
     svg.append(drawing("rect", { class: "fold", x: inner.left, width: inner.right - inner.left, y: inner.top, height: fixed(y(scale.fold) - inner.top) }));
-    svg.append(label((inner.left + inner.right) / 2, y(scale.fold) - 3, "compressed", { class: "quiet", "text-anchor": "middle" }));
+    // Left of the trained length no interval crosses the fold; a narrow chart has no place for it beside that line's name.
+    if (inner.right - inner.left > 320) svg.append(label(inner.left + 4, y(scale.fold) - 3, "compressed", { class: "quiet", "text-anchor": "start" }));
   }
   const alone = name === "";
   const ticks = (scale.ticks ?? []).filter((_, place, all) => alone || all.length < 7 || place % 2 === 0);

@@ -308,6 +308,7 @@ def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser"
         page = chromium.new_page(viewport={"width": width, "height": 900})
         page.goto(site.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.get_by_role("button", name="SVG").count() == 0  # nothing is drawn yet that could be saved
         # All numbers of a matrix of five lengths are in view.
         assert page.locator("#models .scroll.wide").count() == 0
         first = page.locator(".matrix").first
@@ -315,6 +316,11 @@ def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser"
         assert first.locator("tr.setting:visible").count() == 0
         first.locator(".fold").first.click()
         assert first.locator("tr.setting:visible").count() == 1
+        page.locator("#by-task").select_option("passkey")
+        page.locator("#by-length").select_option("256")
+        rows = page.locator("#entries tbody tr").all_inner_texts()
+        found_all = [row for row in rows if "1.00" in row.split()]
+        assert len(found_all) > 2 and all("tied for 1st of" in row for row in found_all)  # all 32 of 32 keys
         page.close()
 
 
