@@ -6,8 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
-FILES = [*ROOT.glob("lexbench/**/*.py"), *ROOT.glob("tasks/*.py")]
+Trees = dict[str, ast.Module]
+"""What files hold, by their paths."""
 SHARED_CLASSES = {"Clex", "Hope", "PRope"}
 """Each a method and an encoding, which have the name of their file and of the registry."""
 ONE_WORD_CONSTANTS = {
@@ -48,6 +51,12 @@ OLD_NAMES = {
 """Hooks that users' methods and encodings define, which keep their names."""
 
 
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    files = [*ROOT.glob("lexbench/**/*.py"), *ROOT.glob("tasks/*.py")]
+    return {file.relative_to(ROOT).as_posix(): ast.parse(file.read_text()) for file in files}
+
+
 def is_participle(name: str) -> bool:
     """Whether a name is one participle alone, with or without a leading underscore."""
     word = name.strip("_")
@@ -64,31 +73,30 @@ def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef]:
             yield node
 
 
-def test_a_class_name_stands_once_in_the_tree() -> None:
+def test_a_class_name_stands_once_in_the_tree(trees: Trees) -> None:
     found = defaultdict(list)
-    for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text())):
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(file.relative_to(ROOT)))
+                found[node.name].append(file)
     assert {name: files for name, files in found.items() if len(files) > 1 and name not in SHARED_CLASSES} == {}
 
 
-def test_a_constant_says_of_what_it_is() -> None:
+def test_a_constant_says_of_what_it_is(trees: Trees) -> None:
     found = []
-    for file in FILES:
-        for node in ast.parse(file.read_text()).body:
+    for file, tree in trees.items():
+        for node in tree.body:
             targets = node.targets if isinstance(node, ast.Assign) else []
             targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
             names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
-            found += [f"{file.name}:{name}" for name in names if re.fullmatch(r"[A-Z][A-Z0-9]+", name)]
+            found += [f"{file}:{name}" for name in names if re.fullmatch(r"[A-Z][A-Z0-9]+", name)]
     assert [each for each in found if each.partition(":")[2] not in ONE_WORD_CONSTANTS] == []
 
 
-def test_no_function_is_a_lone_participle() -> None:
+def test_no_function_is_a_lone_participle(trees: Trees) -> None:
     found = []
-    for file in FILES:
-        place = file.relative_to(ROOT).as_posix()
-        names = {each.name for each in functions_of(ast.parse(file.read_text())) if is_participle(each.name)}
+    for place, tree in trees.items():
+        names = {each.name for each in functions_of(tree) if is_participle(each.name)}
         found += [f"{place}:{name}" for name in sorted(names) if (place, name) not in OLD_NAMES]
     assert found == []
 
