@@ -29,7 +29,12 @@ def labels(words: str, command: Command = run_.COMMAND) -> list[str]:
     return [str(read_method(each)[2]) for each in chosen_methods(*composed(words, command))]
 
 
-@pytest.mark.everyday("method=[yarn]", "method=none,yarn+log_n,pi", "'method=[pi,{name:yarn,factor:8}]' method.factor=4", "'method.compose=[{name:yarn,factor:8},log_n]'")
+@pytest.mark.everyday(
+    "method=[yarn]",
+    "method=none,yarn+log_n,pi",
+    "'method=[pi,{name:yarn,factor:8}]' method.factor=4",
+    "'method.compose=[{name:yarn,factor:8},log_n]'",
+)
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
@@ -216,7 +221,13 @@ def test_a_message_has_at_most_1000_characters(words: list[str], capsys: pytest.
     assert len(line) <= 1000 + len("lexbench: ") and line.startswith("lexbench: ")
 
 
-@pytest.mark.everyday("backend.dtype=fp16", "backend.dtyp=float32", "backend=native backend.device=all", "backend=vllm backend.at_once=0", "backend=openai backend.timeout=0")
+@pytest.mark.everyday(
+    "backend.dtype=fp16",
+    "backend.dtyp=float32",
+    "backend=native backend.device=all",
+    "backend=vllm backend.at_once=0",
+    "backend=openai backend.timeout=0",
+)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
