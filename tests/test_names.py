@@ -4,10 +4,12 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
-FILES = [*ROOT.glob("lexbench/**/*.py"), *ROOT.glob("tasks/*.py")]
 SHARED_CLASSES = {"Clex", "Hope", "PRope"}
 """Each a method and an encoding, which have the name of their file and of the registry."""
 ONE_WORD_CONSTANTS = {
@@ -64,33 +66,54 @@ def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef]:
             yield node
 
 
-def test_a_class_name_stands_once_in_the_tree() -> None:
+@dataclass(frozen=True)
+class Names:
+    """Names that a file defines."""
+
+    classes: list[str]
+    constants: list[str]
+    """Of a module, in capitals."""
+    functions: set[str]
+
+
+def names_of(tree: ast.Module) -> Names:
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    targets = [each for node in assigned for each in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+    constants = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+    return Names(
+        [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)],
+        [name for name in constants if name.isupper()],
+        {each.name for each in functions_of(tree)},
+    )
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Names]:
+    """By the path of each file."""
+    files = [*ROOT.glob("lexbench/**/*.py"), *ROOT.glob("tasks/*.py")]
+    return {file.relative_to(ROOT).as_posix(): names_of(ast.parse(file.read_text())) for file in files}
+
+
+def test_a_class_name_stands_once_in_the_tree(names: dict[str, Names]) -> None:
     found = defaultdict(list)
-    for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(file.relative_to(ROOT)))
+    for file, defined in names.items():
+        for name in defined.classes:
+            found[name].append(file)
     assert {name: files for name, files in found.items() if len(files) > 1 and name not in SHARED_CLASSES} == {}
 
 
-def test_a_constant_says_of_what_it_is() -> None:
-    found = []
-    for file in FILES:
-        for node in ast.parse(file.read_text()).body:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
-            names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
-            found += [f"{file.name}:{name}" for name in names if re.fullmatch(r"[A-Z][A-Z0-9]+", name)]
-    assert [each for each in found if each.partition(":")[2] not in ONE_WORD_CONSTANTS] == []
+def test_a_constant_says_of_what_it_is(names: dict[str, Names]) -> None:
+    words = [(file, name) for file, defined in names.items() for name in defined.constants]
+    assert [
+        each for each in words if re.fullmatch(r"[A-Z][A-Z0-9]+", each[1]) and each[1] not in ONE_WORD_CONSTANTS
+    ] == []
 
 
-def test_no_function_is_a_lone_participle() -> None:
-    found = []
-    for file in FILES:
-        place = file.relative_to(ROOT).as_posix()
-        names = {each.name for each in functions_of(ast.parse(file.read_text())) if is_participle(each.name)}
-        found += [f"{place}:{name}" for name in sorted(names) if (place, name) not in OLD_NAMES]
-    assert found == []
+def test_no_function_is_a_lone_participle(names: dict[str, Names]) -> None:
+    found = [
+        (file, name) for file, defined in names.items() for name in sorted(defined.functions) if is_participle(name)
+    ]
+    assert [each for each in found if each not in OLD_NAMES] == []
 
 
 def test_participles_are_told_from_verbs_and_nouns() -> None:

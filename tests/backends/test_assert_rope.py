@@ -122,6 +122,10 @@ OF_YARN: dict[str, tuple[Floats, float, str]] = {
 }
 
 
+@pytest.mark.everyday(
+    *("factor, no mscale-dtype0", "not applied-dtype1", "base-dtype0", "twice-dtype1", "inverted ramp-dtype0"),
+    *("llama3-dtype1", "positions in bf16-dtype0", "frequencies in fp16-dtype1", "plain angles in bf16-dtype0"),
+)
 @pytest.mark.parametrize("dtype", [torch.float32, BF16])
 @pytest.mark.parametrize("fault", OF_YARN)
 def test_a_fault_is_named(fault: str, dtype: torch.dtype) -> None:

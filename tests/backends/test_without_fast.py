@@ -57,7 +57,7 @@ def answers(backend: Hf, attention: Attention) -> list[Any]:
         return [refusal.reason]
 
 
-@pytest.mark.everyday("Llama 3.1", "gpt-oss")
+@pytest.mark.everyday("Llama 3.1")
 @pytest.mark.parametrize("family", [*CASES, *OTHERS])
 def test_answers_are_equal(family: str, pair: Callable[[str], tuple[Hf, Hf]]) -> None:
     fast, plain = pair(family)

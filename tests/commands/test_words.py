@@ -29,6 +29,12 @@ def labels(words: str, command: Command = run_.COMMAND) -> list[str]:
     return [str(read_method(each)[2]) for each in chosen_methods(*composed(words, command))]
 
 
+@pytest.mark.everyday(
+    "method=[yarn]",
+    "method=none,yarn+log_n,pi",
+    "'method=[pi,{name:yarn,factor:8}]' method.factor=4",
+    "'method.compose=[{name:yarn,factor:8},log_n]'",
+)
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
@@ -70,6 +76,7 @@ def test_several_methods_are_one_run_and_the_same_from_python(
     assert len(found[0]) == 4 and found[1:] == found[:1] * 3
 
 
+@pytest.mark.everyday("show")
 @pytest.mark.parametrize("command", [show.COMMAND, export.COMMAND, versus.COMMAND, train.COMMAND], ids=lambda c: c.name)
 def test_a_command_of_one_method_says_how_to_combine_several(command: Command) -> None:
     with pytest.raises(
@@ -95,6 +102,7 @@ def test_python_combines_in_the_same_way(given: Any, said: str, tmp_path: Path) 
         run("lexlet", given, "passkey", [128], backend="chance", n=2, results=tmp_path, quiet=True)
 
 
+@pytest.mark.everyday("length=[512,1024]", "lengths=512,1024", "lengths=null", "'needles={name:needle,options:4}'")
 @pytest.mark.parametrize(
     ("words", "command", "setting", "value"),
     [
@@ -157,6 +165,7 @@ def test_slips_are_answered_by_what_was_meant(
     assert said in line and "hydra" not in line and "multirun" not in line
 
 
+@pytest.mark.everyday("=", "'")
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_folder_of_any_name_is_taken_as_it_is(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -171,6 +180,7 @@ def composed_of(word: str) -> dict[str, Any]:
     return hydra_config.compose_config(run_.COMMAND, [word])[0]
 
 
+@pytest.mark.everyday("=", "{", "'", "$")
 @pytest.mark.parametrize("mark", MARKS)
 def test_advice_on_a_text_with_marks_is_understood_by_shell_and_command(mark: str) -> None:
     word = f"corpus.path=a{mark}b"
@@ -211,6 +221,13 @@ def test_a_message_has_at_most_1000_characters(words: list[str], capsys: pytest.
     assert len(line) <= 1000 + len("lexbench: ") and line.startswith("lexbench: ")
 
 
+@pytest.mark.everyday(
+    "backend.dtype=fp16",
+    "backend.dtyp=float32",
+    "backend=native backend.device=all",
+    "backend=vllm backend.at_once=0",
+    "backend=openai backend.timeout=0",
+)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -82,6 +82,12 @@ USING = (
 )
 
 
+@pytest.mark.everyday(
+    "two yamls-show method=NAME",
+    "by its aliases-run -m method=none,NAME",
+    "must be valid yaml-verify method=NAME",
+    "must hold keys and values-show method=NAME+log_n",
+)
 @pytest.mark.parametrize("words", USING)
 @pytest.mark.parametrize("said", BROKEN)
 def test_a_broken_yaml_stops_the_commands_that_use_it(
@@ -95,6 +101,12 @@ def test_a_broken_yaml_stops_the_commands_that_use_it(
     assert line.startswith("lexbench: ") and said in line and f"{mine}/method/{name}.yaml" in line
 
 
+@pytest.mark.everyday(
+    "two yamls-method",
+    "must be valid yaml-corpus",
+    "by its aliases-model",
+    "must hold keys and values-task",
+)
 @pytest.mark.parametrize("group", ["method", "model", "task", "corpus"])
 @pytest.mark.parametrize("said", BROKEN)
 def test_a_broken_yaml_leaves_other_commands_alone(

@@ -89,6 +89,7 @@ def whole_run(folder: Path) -> None:
     keep(folder, [*cells, FinishedCell(cell, priced.samples)])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_random_labels_change_nothing_but_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_run(tmp_path / "plain" / "run")

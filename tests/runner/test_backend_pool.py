@@ -160,6 +160,7 @@ def test_a_second_end_does_nothing() -> None:
         backend_pool.release_backend(backend)
 
 
+@pytest.mark.slow
 def test_a_model_that_scales_its_angles_is_shared_at_one_length_only() -> None:
     scaled = replace(MODEL, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
     with backend_pool.share_backends():

@@ -131,6 +131,7 @@ def test_questions_that_take_long_are_said_where_there_is_no_bar(
     ]
 
 
+@pytest.mark.slow
 def test_tqdm_disable_silences_the_line_of_a_long_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TQDM_DISABLE", "1")
     assert not [line for line in planned(monkeypatch, tmp_path, seconds=1) if "looking" in line]

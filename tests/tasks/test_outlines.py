@@ -40,6 +40,14 @@ MORE: list[tuple[str, dict[str, Any]]] = [
 """Tasks with other parameters than those of their yaml."""
 
 
+EVERYDAY = pytest.mark.everyday(
+    *("last_segment-{}", "sliding-{'stride': 33}", "divergence-{}", "mqar-{}", "passkey-{}", "passkey-{'room': 30}"),
+    *("copy-{}", "arithmetic-{'ask': 'mark', 'shown': True}", "nth_needle-{'choose': True}", "resolution-{}"),
+    "variable_tracking-{'questions_per_text': 4, 'example': True}",
+)
+"""One of each kind: losses, options, places, written answers, probes; a text of its own, and one for several."""
+
+
 def names() -> list[str]:
     return [
         name
@@ -53,6 +61,7 @@ def task_of(name: str, **given: Any) -> Task:
     return lexbench.task(name, corpus=corpus, **given).for_lengths(LENGTHS)
 
 
+@EVERYDAY
 @pytest.mark.parametrize(("name", "given"), [*((name, {}) for name in names()), *MORE], ids=str)
 def test_sizes_are_those_of_the_questions(name: str, given: dict[str, Any], lexlet: FastTokenizer) -> None:
     task = task_of(name, **given)
@@ -78,6 +87,7 @@ def test_what_stands_behind_a_text_is_what_its_questions_do_not_share(
     assert told.apart == pytest.approx(sum(new) / len(new), abs=BEHIND)
 
 
+@EVERYDAY
 @pytest.mark.parametrize(("name", "given"), [*((name, {}) for name in names()), *MORE], ids=str)
 def test_a_length_is_foreseen_as_too_short_only_where_the_questions_say_the_same(
     name: str, given: dict[str, Any], lexlet: FastTokenizer

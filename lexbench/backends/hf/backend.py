@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.devices import check_device, device_of
@@ -41,6 +42,7 @@ from lexbench.backends.hf.reading.batches import (
     tokens_to_read,
 )
 from lexbench.backends.hf.reading.reader import ATTENTION_KERNELS, Reader, why_no_triton
+from lexbench.backends.hf.split import Followers, check_heads_apart, check_split, join_followers, taken_together
 from lexbench.backends.thinking import THOUGHT_MARKERS, LocalForm, drop_thought, think_then_answer
 from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
@@ -104,6 +106,8 @@ class Hf(Backend):
             holds. Numbers differ in the last bits only.
         fast: false: one text at a time, attention by its definition wherever the model's own does not compute it, no
             recorded steps, no fused or widened products. For checks: answers are equal, and slower.
+        tensor_parallel: processes that each hold a share of every layer, by transformers' plan for the family: on a GPU
+            each, or on the processors of a machine without one. Batches are of one text unless `batch` is a number.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
@@ -114,6 +118,8 @@ class Hf(Backend):
     """
 
     name = "hf"
+    _followers: Followers | None = None
+    _is_split = False
     as_chat = LocalForm.as_chat
     _form = LocalForm()
     capabilities = Capabilities(prefix_reuse=True, batches=True, verifiable=True)
@@ -127,13 +133,15 @@ class Hf(Backend):
         batch: int | str = "auto",
         attention: str = "auto",
         fast: bool = True,
+        tensor_parallel: int = 1,
         chat: bool = False,
         system: str | None = None,
         thinking: str = "none",
         thought: int = 0,
         markers: Sequence[str] = THOUGHT_MARKERS,
     ) -> None:
-        self.check_settings({"dtype": dtype, "chunk": chunk, "batch": batch, "attention": attention}, model)
+        numbers = {"chunk": chunk, "batch": batch, "tensor_parallel": tensor_parallel}
+        self.check_settings({"dtype": dtype, "attention": attention, "device": device, **numbers}, model)
         folder = folder_of(model)
         weight_files(folder)
         place = device_of(device)
@@ -144,23 +152,37 @@ class Hf(Backend):
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)
-        spread = must_shard(device, folder, dtype)
-        self.device = "all" if spread else str(place)
-        with defer_on_oom(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else place}"):
-            network = load_network(folder, TORCH_DTYPES[dtype], spread)
-            network = network if spread else network.to(place)
-            check_weights(network)
-        if place.type == "cpu":
-            if fast:
-                widen_half_products(network)
-            return_freed()
-        with defer_on_oom(f"a first text of {model.name} in {dtype} on {place}"):
-            self._put(model, network, chunk, batch, attention, fast)
+        spread, split = tensor_parallel == 1 and must_shard(device, folder, dtype), tensor_parallel > 1
+        if split:
+            check_split(folder, tensor_parallel)
+            said = {"thinking": thinking, "thought": thought, "markers": tuple(markers), "chat": chat, "system": system}
+            self._followers = join_followers(
+                type(self),
+                tensor_parallel,
+                model,
+                {"dtype": dtype, "attention": attention, "fast": fast, **numbers, **said},
+            )
+        self.device = "all" if spread or (split and place.type == "cuda") else str(place)
+        try:
+            with defer_on_oom(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else place}"):
+                network = load_network(folder, TORCH_DTYPES[dtype], spread, tensor_parallel)
+                network = network if spread or split else network.to(place)
+                check_weights(network)
+            if place.type == "cpu":
+                if fast and not split:
+                    widen_half_products(network)
+                return_freed()
+            with defer_on_oom(f"a first text of {model.name} in {dtype} on {place}"):
+                self._put(model, network, chunk, 1 if split and batch == "auto" else batch, attention, fast)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
         """ConfigError for a parameter that is wrong on every machine."""
         dtype, chunk, batch, attention = map(settings.get, ("dtype", "chunk", "batch", "attention"))
+        split, device = settings.get("tensor_parallel", 1), settings.get("device", "auto")
         if dtype not in (None, "auto", *TORCH_DTYPES):
             raise ConfigError(f"backend.dtype must be one of auto, {', '.join(TORCH_DTYPES)}, got {dtype}")
         if chunk is not None and chunk < 1:
@@ -171,7 +193,13 @@ class Hf(Backend):
             )
         if attention not in (None, *ATTENTION_KERNELS):
             raise ConfigError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
-        check_device(settings.get("device", "auto"))
+        if not is_whole(split, 1):
+            raise ConfigError(f"backend.tensor_parallel must be a whole number of at least 1, got {split!r}: e.g. 2")
+        if split > 1 and device != "auto":
+            raise ConfigError(
+                f"backend.tensor_parallel takes a GPU for each process, got backend.device={device}: leave one out"
+            )
+        check_device(device)
         LocalForm.of(settings)
 
     @classmethod
@@ -208,12 +236,16 @@ class Hf(Backend):
         self._shared: tuple[Hashable, Sequence[TextState], Tensor, Tensor] | None = None
         self._chunk = chunk
         self._batch = batch if isinstance(batch, int) else None if fast else 1
+        self._is_split = any(isinstance(weight, DTensor) for weight in network.parameters())
+        self.reader.graphs &= not self._is_split
         # Tokens of a batch: running out of memory lowers it for all later ones.
         self._limit = sys.maxsize
         self._look = TOKENS_BETWEEN_DEVICE_WAITS if self.reader.device.type == "cuda" and fast else 1
 
     def close(self) -> None:
         """Release the network, as it was before any method, and free its memory; a second call does nothing."""
+        if self._followers is not None:
+            self._followers.close()
         if "reader" not in vars(self):
             return
         self._shared = None
@@ -221,8 +253,11 @@ class Hf(Backend):
         del self.reader
         torch.cuda.empty_cache()
 
+    @taken_together
     def attend(self, attention: Attention) -> None:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
+        if self._is_split:
+            check_heads_apart(attention)
         if not attention.keepings:
             self._shared = None
         self.reader.attend(attention)
@@ -239,8 +274,14 @@ class Hf(Backend):
 
     @reuse.setter
     def reuse(self, reuse: bool) -> None:
+        self.set_reuse(reuse)
+
+    @taken_together
+    def set_reuse(self, reuse: bool) -> None:
+        """Keep the last prompt, or none."""
         self.reader.reuse = reuse
 
+    @taken_together
     def batch_key(self, question: AnyQuestion) -> Hashable | None:
         """Key of questions that can share a batch; None: answer it alone."""
         scores = self._batch is not None or self.reader.device.type == "cuda"  # on a CPU batches score no faster
@@ -343,6 +384,7 @@ class Hf(Backend):
         """Greedy continuation with a cache; stops at the model's end tokens, which are left out of the answer."""
         return self._write([question])[0]
 
+    @taken_together
     def _write(self, questions: Sequence[Generate]) -> list[GenerateAnswer]:
         """Write one batch; each answer is the same as alone. All thoughts are written before the answers."""
         if not any(question.thought for question in questions):
@@ -417,6 +459,7 @@ class Hf(Backend):
         """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
         return self._choose([question])[0]
 
+    @taken_together
     @torch.inference_mode()
     def _choose(self, questions: Sequence[Choose]) -> list[ChooseAnswer]:
         """Choose in one batch: options of more than one token are rows of it, behind their prompt."""
@@ -484,6 +527,7 @@ class Hf(Backend):
         """NLL of the options, from one forward pass."""
         return self._mark([question])[0]
 
+    @taken_together
     @torch.inference_mode()
     def _mark(self, questions: Sequence[ClassifyTokens]) -> list[ClassifyTokensAnswer]:
         """Mark one batch."""
@@ -505,6 +549,7 @@ class Hf(Backend):
         """NLL of the targets; computes logits of these only, a chunk at a time."""
         return self._score([question])[0]
 
+    @taken_together
     @torch.inference_mode()
     def _score(self, questions: Sequence[Loglikelihood]) -> list[LoglikelihoodAnswer]:
         """Score one batch."""
@@ -517,6 +562,7 @@ class Hf(Backend):
             losses = self._losses(joined, np.concatenate(targets)).cpu()
             return [LoglikelihoodAnswer(nll=each.numpy()) for each in losses.split([*map(len, targets)])]  # type: ignore[no-untyped-call]
 
+    @taken_together
     @torch.inference_mode()
     def diverge(self, question: MeasureDivergence) -> MeasureDivergenceAnswer:
         """Differences of next-token distributions; keeps states of both readings, and logits of a chunk."""
@@ -570,6 +616,7 @@ class Hf(Backend):
         ids = self.reader.ids(targets)[0].to(states.device)
         return likelihood.token_nll(states, self.reader.head.exact(), ids, self._chunk)
 
+    @taken_together
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
         """[T, N_COMPARED_VOCABULARY_TOKENS] next-token logits, from one forward pass or from several pieces of `tokens`
@@ -587,6 +634,7 @@ class Hf(Backend):
             parts = torch.split(self.reader.ids(tokens), list(pieces), dim=1)
             return self._columns(torch.cat([self.reader.states(part, prompt, states)[:, 0] for part in parts], dim=1))
 
+    @taken_together
     @torch.inference_mode()
     def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
         """Each row's [T, N_COMPARED_VOCABULARY_TOKENS] next-token logits, from one batch padded on the left."""
@@ -637,6 +685,8 @@ class Hf(Backend):
     def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Attention statistics of one forward pass, collected in our attention function layer by layer."""
         [placement, *others], installer = self.reader.passes, self.reader.installer
+        if self._is_split:
+            raise Refused("hf cannot probe with backend.tensor_parallel: each process has some of the heads")
         if others:
             raise Refused("hf cannot probe a mixture: its passes have different attention weights")
         observer = Observer(question.length, question.first, question.last, question.shortest)

@@ -391,6 +391,7 @@ def test_nolimas_distractor_stands_apart_from_the_needle(
         assert body.index(" There was talk") / len(body) == pytest.approx(other, abs=0.15)
 
 
+@pytest.mark.slow
 def test_lvevals_chinese_sets_count_chinese_words(lexlet: FastTokenizer, tmp_path: Path) -> None:
     """1600 random answers had the scores of the official metrics.py; here by hand."""
     row = {"input": "在哪里", "context": "很久以前", "answers": ["北京大学", "上海"], "answer_keywords": "北京大学"}

@@ -211,6 +211,7 @@ def test_a_key_is_rotated_once_for_all_questions_behind_its_text(
     assert sum(turned) == 4 * (60 + 2 * (3 + 7))
 
 
+@pytest.mark.everyday("none", "rerope", "slopes", "streaming_llm")
 @pytest.mark.parametrize("name", [*SHAPED, "dca", "self_extend", "lambda_mask"])
 def test_logits_from_kept_rotated_keys_are_those_of_keys_rotated_anew(
     native: Native, name: str, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+from transformers.distributed import DistributedConfig
 
 from lexbench.backends.hf.exact.layers import WINDOW_CONFIG_ENTRIES, stated_size
 from lexbench.checkpoints.checkpoint import check_architecture, weight_bytes
@@ -40,13 +42,14 @@ def must_shard(device: str, folder: Path, dtype: str) -> bool:
     return weight_bytes(folder, dtype) > MAX_WEIGHT_MEMORY_SHARE * torch.cuda.mem_get_info(0)[0]
 
 
-def load_network(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
+def load_network(folder: Path, dtype: torch.dtype, spread: bool = False, split: int = 1) -> Any:
     """Load the network; ConfigError for an unknown architecture, or if weights are missing (they would be random).
 
     Args:
         folder: of the checkpoint.
         dtype: of the weights.
         spread: put each layer on one of all GPUs, by accelerate's device map; else into the machine's memory.
+        split: processes of torch.distributed, this one among them, that get a share of each layer.
     """
     check_architecture(folder)
     if spread and importlib.util.find_spec("accelerate") is None:
@@ -67,6 +70,7 @@ def load_network(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
                     local_files_only=True,
                     trust_remote_code=False,
                     output_loading_info=True,
+                    **({"distributed_config": DistributedConfig(tp_size=split)} if split > 1 else {}),
                 )
                 missing = sorted(found["missing_keys"])
     except ImportError as error:
@@ -100,7 +104,27 @@ def load_network(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
             f"checkpoint {folder} holds weights of more layers than config.json states ({extra[0]}, ...): "
             "download it again"
         )
+    if split > 1:
+        _join_vocabulary(network)
     return network.eval()
+
+
+def _join_vocabulary(network: Any) -> None:
+    """Put whole embeddings and a whole head in place of shares: a state, and its logits, are of one process."""
+    embeddings, head = network.get_input_embeddings(), network.get_output_embeddings()
+    tied = head.weight is embeddings.weight
+    whole = type(embeddings)(*embeddings.weight.shape, device="meta")
+    whole.weight = nn.Parameter(_whole_weight(embeddings.weight), requires_grad=False)
+    last = nn.Linear(head.in_features, head.out_features, bias=head.bias is not None, device="meta")
+    last.weight = whole.weight if tied else nn.Parameter(_whole_weight(head.weight), requires_grad=False)
+    if head.bias is not None:
+        last.bias = nn.Parameter(_whole_weight(head.bias), requires_grad=False)
+    network.set_input_embeddings(whole)
+    network.set_output_embeddings(last)
+
+
+def _whole_weight(weight: Tensor) -> Tensor:
+    return weight.full_tensor() if isinstance(weight, DTensor) else weight.detach()
 
 
 def _first_sentence(error: Exception) -> str:

@@ -44,6 +44,14 @@ def tokens(batch: int = 2, length: int = TOKENS) -> Tensor:
     return torch.randint(0, TINY.vocabulary, (batch, length), generator=torch.Generator().manual_seed(2))
 
 
+EVERYDAY = pytest.mark.everyday(
+    *("rope", "fope", "alibi", "t5", "nope", "learned", "randomized", "shaw", "cope", "dape"),
+    *("fox", "gla", "hwfa", "stick_breaking"),
+)
+"""One of each place in the network where encodings act."""
+
+
+@EVERYDAY
 @pytest.mark.parametrize("name", NAMES)
 def test_later_tokens_change_nothing_before_them(name: str) -> None:
     decoder, text = made(name), tokens()
@@ -55,6 +63,7 @@ def test_later_tokens_change_nothing_before_them(name: str) -> None:
     assert (before[:, 12:] - after[:, 12:]).abs().max() > 1e-3  # the change is seen at all
 
 
+@EVERYDAY
 @pytest.mark.parametrize("name", NAMES)
 def test_earlier_tokens_are_seen(name: str) -> None:
     decoder, text = made(name), tokens(1)
@@ -75,6 +84,7 @@ def test_cached_decoding_equals_the_full_forward(name: str, pieces: list[int]) -
         torch.testing.assert_close(torch.cat(parts, dim=1), decoder(text), atol=1e-9, rtol=1e-9)
 
 
+@EVERYDAY
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_of_a_batch_do_not_know_one_another(name: str) -> None:
     decoder, text = made(name), tokens(3)
@@ -97,6 +107,7 @@ def test_shared_weights_begin_the_same_under_every_encoding(name: str) -> None:
         assert torch.equal(weight, theirs[key]), key
 
 
+@EVERYDAY
 @pytest.mark.parametrize("name", NAMES)
 def test_every_weight_learns(name: str) -> None:
     decoder = made(name).train()
@@ -110,6 +121,7 @@ def test_every_weight_learns(name: str) -> None:
         assert weight.grad.abs().max() > 0, key
 
 
+@EVERYDAY
 @pytest.mark.parametrize("name", NAMES)
 def test_positions_of_use_are_not_random_and_those_of_training_follow_the_generator(name: str) -> None:
     encoding, text = made(name).encoding, tokens()

@@ -719,6 +719,7 @@ def test_the_same_records_give_the_same_bytes(folder: Path, tmp_path: Path) -> N
     assert {file.name: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == again
 
 
+@pytest.mark.slow
 def test_a_record_comes_back_as_it_was_kept(folder: Path) -> None:
     rows, about = study_page.read_page_data(folder)
     study_page.write_rows(rows, folder)
