@@ -539,7 +539,7 @@ class Hf(Backend):
 
     def _prompt_is_shared(self) -> bool:
         """Whether a prompt is read alike with and without the compressed cache, and can be gone on from by both."""
-        exact = all(keeping.looks is None and not keeping.in_prompt for keeping in self._attention.keepings)
+        exact = all(not (keeping.drops_tokens or keeping.in_prompt) for keeping in self._attention.keepings)
         return exact and self.reader.goes_on_alike()
 
     def _behind_one_prompt(self, ids: Tensor, start: int, other: Attention) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="SETTING",
-        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: twelve usual ones)",
+        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: the usual ones)",
     )
     parser.add_argument(
         "--certify",
