@@ -394,5 +394,9 @@ def test_a_prompt_is_read_once_for_all_compressed_caches(hf: Hf, monkeypatch: py
         hf.attend(Kv(bits=bits, group=8, residual=4).attention(hf.model, len(TOKENS)))
         found.append(hf.diverge(question))
     assert read == [START, further, further, further]
+    hf.attend(Kv(keep=0.5).attention(hf.model, len(TOKENS)))
+    dropped = hf.diverge(question)
+    assert read[4:] == [len(TOKENS) - 1]  # its own reading alone
+    np.testing.assert_array_equal(dropped.other_nll, found[0].other_nll)
     np.testing.assert_array_equal(found[0].other_nll, found[1].other_nll)
     assert found[0].divergence.mean() < found[1].divergence.mean() / 100  # steps of 1/85 of the size: squares of 1/7225
