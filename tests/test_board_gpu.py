@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hydra
+import pyarrow.parquet as pq
 import pytest
 
 from lexbench.core import registry
@@ -94,6 +95,7 @@ def test_the_real_board_has_the_sizes_of_its_page() -> None:
     assert len(cells) == len(set(cells)) == 2 * (12 * len(lengths) + 5)
     first, last = ([sweep.n for sweep in sweeps] for sweeps in board_gpu.REAL.stages)
     assert (first, last) == ([32, 32], [8, 8])
+    assert {"8192:64", "32768:64"} <= set(board_gpu.REAL.caches)
 
 
 @pytest.mark.slow
@@ -129,3 +131,22 @@ def test_runs_go_on_with_the_cells_of_an_earlier_call(
     assert len(costs) == len(set(costs))
     with tarfile.open(tmp_path / "second_out" / "board_gpu.tar.gz") as archive:
         assert {f"results/cells/{name}" for name in second} <= set(archive.getnames())
+
+
+@pytest.mark.slow
+def test_caches_go_on_with_the_answers_of_an_earlier_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*board_gpu.TOY.caches, "--settings", "bits=4", "keep=0.5,by=expected")
+    monkeypatch.setattr(board_gpu, "TOY", replace(board_gpu.TOY, caches=words))
+    call = ["--toy", "--caches", "--place", str(tmp_path / "place")]
+    assert board_gpu.main([*call, "--seconds", "0"]) == 3  # no time: no answer, and no page
+    assert not (tmp_path / "place" / "results" / "kv.parquet").exists()
+    assert board_gpu.main(call) == 0
+    page = capsys.readouterr().out
+    assert "| yarn+kv(bits=4) " in page and "## Proven at 512 tokens" in page
+    file = tmp_path / "place" / "results" / "kv.parquet"
+    assert len(pq.read_table(file)) == 2 * 2 * 2  # settings, lengths, texts
+    known, archive = file.read_bytes(), tmp_path / "place" / "board_gpu.tar.gz"
+    assert board_gpu.main(["--toy", "--caches", "--place", str(tmp_path / "other"), "--resume", str(archive)]) == 0
+    assert (tmp_path / "other" / "results" / "kv.parquet").read_bytes() == known

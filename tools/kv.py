@@ -1,15 +1,15 @@
 """Divergence of compressed caches, each text read once for all of them: python tools/kv.py smollm2 FILE.parquet
 
 The same questions, answers and page as `lexbench kv`, in another order: question by question, so that a prompt is read
-once for all settings that leave it as it is. Every answer is kept at once, and the same command goes on from them; it
-ends when all are there, or after `--minutes`. Settings that drop tokens read the prompt themselves, and come last. The
-page of all that is there is printed at the end.
+once for all settings that leave it as it is, and once more for each that drops tokens. Every answer is kept at once,
+and the same command goes on from them; it ends when all are there, or with exit code 3 after `--minutes`. The page of
+all that is there is printed at the end.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,6 @@ Key = tuple[int, int, str]
 """Length, index and setting of an answer."""
 
 
-def order(counts: dict[int, int], known: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
-    """(length, index, settings) in the order of work: those that share a prompt first, short texts first."""
-    drops = [each for each in known if "keep=" in each]
-    for group in ([each for each in known if each not in drops], drops):
-        for length, count in sorted(counts.items()):
-            for index in range(count if group else 0):
-                yield length, index, group
-
-
 def read(file: Path) -> dict[Key, dict[str, Any]]:
     """The answers so far."""
     rows = pq.read_table(file).to_pylist() if file.exists() else []
@@ -58,28 +49,31 @@ def write(file: Path, rows: dict[Key, dict[str, Any]]) -> None:
     made.replace(file)
 
 
-def measure(backend: Hf, task: Any, counts: dict[int, int], known: dict[str, Any], file: Path, until: float) -> None:
-    """Answer what is not there yet, until a time."""
+def measure(backend: Hf, task: Any, counts: dict[int, int], known: dict[str, Any], file: Path, until: float) -> bool:
+    """Answer what is not there yet, until a time; whether all answers are there."""
     rows, most = read(file), max(counts.values())
     questions = {length: task.questions(backend.tokenizer, length, most, 0)[:count] for length, count in counts.items()}
-    for length, index, group in order(counts, list(known)):
-        for setting in group:
+    for length, index in ((length, index) for length, count in sorted(counts.items()) for index in range(count)):
+        for setting in known:
             if (length, index, setting) in rows:
                 continue
             if time.monotonic() > until:
-                return
+                return False
             question = questions[length][index]
             backend.attend(attention_of(known[setting], backend.model, length))
             sample = task.score(question, backend.diverge(question))
             about = {"length": length, "index": index, "setting": setting, "cluster": sample.cluster}
             rows[length, index, setting] = about | {name: sample.scores[name] for name in SCORES}
-        write(file, rows)
+            write(file, rows)
+    return True
 
 
 def page(backend: Hf, corpus: str, protocol: str, known: dict[str, Any], keys: dict[str, Any], file: Path) -> str:
     """The page of `lexbench kv` of all answers."""
     rows = {setting: table.KvRow(keys[setting], _cache(method)) for setting, method in known.items()}
     for (length, index, setting), row in read(file).items():
+        if setting not in rows:
+            continue
         scores = {name: row[name] for name in SCORES}
         sample = Sample(index=index, cluster=row["cluster"], tokens=length, scores=scores)
         rows[setting].divergences.setdefault(length, []).append(sample)
@@ -109,8 +103,8 @@ def _cache(method: Any) -> Any:
     return next(part.compression() for part in getattr(method, "parts", (method,)) if isinstance(part, Kv))
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Run the command line."""
+def main(words: Sequence[str] | None = None) -> int:
+    """0: all answers are there; 3: some are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="name of its yaml")
     parser.add_argument("file", type=Path, help="Parquet file of the answers")
@@ -133,9 +127,11 @@ def main(words: Sequence[str] | None = None) -> None:
     for setting, method in known.items():
         checks = verify.verify_attention(backend, attention_of(method, backend.model, CHECKED), CHECKED)
         assert verify.failure_of_checks(checks) is None, f"{setting}: {checks}"
-    measure(backend, task, counts, known, asked.file, until)
-    print(page(backend, asked.corpus, task.protocol(backend.tokenizer), known, keys, asked.file))
+    whole = measure(backend, task, counts, known, asked.file, until)
+    if read(asked.file):
+        print(page(backend, asked.corpus, task.protocol(backend.tokenizer), known, keys, asked.file))
+    return 0 if whole else 3
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -54,5 +54,8 @@ Answers to the same question are paired, even if the two sides differ in everyth
   lexbench compare runs/before runs/after
 Files of samples are those of lm_eval (or their folder), Inspect and vllm run-batch, or JSONL with columns of your own:
   lexbench compare a.jsonl b.jsonl --columns id=question score=correct cluster=document
+Runs keep the likelihood of each target, not the whole distribution at it. KL divergence from another method, the share
+of targets with the same likeliest token, and the rise of the NLL, by length, need both methods in one run:
+  lexbench run method=yarn task=divergence task.against=none
 """,
 )

@@ -503,8 +503,12 @@ class Keeping(Protocol):
         """Whether the prompt's own queries see keys as they are kept, too; else only the tokens behind the prompt."""
 
     @property
-    def looks(self) -> int | None:
-        """Last queries of the prompt that `held_tokens` reads; None: it is not called, all tokens are held."""
+    def drops_tokens(self) -> bool:
+        """Whether heads hold a part of the prompt only; else `held_tokens` is not called."""
+
+    @property
+    def needs_rotation(self) -> bool:
+        """Whether `held_tokens` asks for queries before their rotation, and rotates them to later positions."""
 
     def kept_before(self, queries: Positions) -> Positions:
         """[n] number of first keys that each query sees as they are kept; at most those up to its own, and ascending.
@@ -521,19 +525,29 @@ class Keeping(Protocol):
     def words(self) -> str:
         """The meaning of the cache for readers, in one line."""
 
-    def held_tokens(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
-        """[B, KV, P] whether the cache holds each token of the prompt, by the rotated queries of its last tokens.
+    def held_tokens(
+        self,
+        queries: "Tensor",
+        keys: "Tensor",
+        values: "Tensor",
+        rotate: "Callable[[Tensor, Tensor], Tensor]",
+        scaling: float,
+    ) -> "Tensor":
+        """[B, KV, P] whether the cache holds each token of the prompt; by logits as with true distances.
 
         Args:
-            queries: [B, H, W, D] of the last W tokens, at most `looks`.
-            keys: [B, KV, P, D], rotated.
+            queries: [B, H, P, D] of the prompt, before `rotate`.
+            keys: [B, KV, P, D], before `rotate`.
+            values: [B, KV, P, D].
+            rotate: (vectors [B, H, T, D], positions [T]) -> vectors there; where `needs_rotation` is false queries and
+                keys may be rotated already, and it leaves them.
             scaling: factor on the logits.
         """
 
 
 def sees_prompt_end(keeping: Keeping) -> bool:
     """Whether numbers of a text depend on where its prompt ends."""
-    return not keeping.in_prompt or keeping.looks is not None
+    return not keeping.in_prompt or keeping.drops_tokens
 
 
 SLOT_METHOD_NAMES = {

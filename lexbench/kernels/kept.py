@@ -16,7 +16,6 @@ from torch import Tensor
 from lexbench.core.attention import Attention, Keeping
 from lexbench.kernels import dense
 from lexbench.kernels.heads import Rotate, multiply_per_group
-from lexbench.kernels.spans import position_tensor
 
 Plain = Callable[[Tensor, Tensor, Tensor, Attention], Tensor]
 """(queries, keys, values, the Attention without its cache) -> [B, H, Q, D]: attention with everything as computed."""
@@ -72,26 +71,6 @@ def attend(
         behind = queries[:, :, inside:]
         parts.append(_over_kept(behind, keys, values, keeping, rest, rotate, scaling, layer, held, sinks, cap))
     return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
-
-
-def held_of(
-    queries: Tensor, keys: Tensor, keeping: Keeping, rotate: Rotate, scaling: float, prompt: int
-) -> Tensor | None:
-    """[B, KV, prompt] tokens of a prompt that its cache holds; None: all. Logits as with true distances.
-
-    Args:
-        queries: [B, H, prompt, D] of the prompt alone, before `rotate`.
-        keys: [B, KV, prompt, D], before `rotate`.
-        keeping: the slot.
-        rotate: rotates vectors to positions.
-        scaling: factor on the logits.
-        prompt: tokens of the prompt.
-    """
-    if keeping.looks is None:
-        return None
-    first = max(0, prompt - keeping.looks)
-    last = rotate(queries[:, :, first:prompt], position_tensor(first, prompt, queries.device))
-    return keeping.held_tokens(last, rotate(keys, position_tensor(0, prompt, keys.device)), scaling)
 
 
 _plain: dict[int, tuple[Attention, Attention]] = {}

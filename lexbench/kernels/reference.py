@@ -77,8 +77,8 @@ def attention_weights(
     logits = np.full(len(keys), np.nan)
     for region in regions_of(attention.remap):
         held = region.holds(here[:, None], there[None, :])[0]
-        turned = _rotate_to(query[None], here, region.query(here) / ratio, attention, own)
-        others = _rotate_to(keys, there, region.key(there) / ratio, attention, own)
+        turned = rotate_to(query[None], here, region.query(here) / ratio, attention, own)
+        others = rotate_to(keys, there, region.key(there) / ratio, attention, own)
         logits = np.where(held, others @ turned[0], logits)
     logits *= scaling
     if attention.query_scale is not None:
@@ -98,17 +98,19 @@ def attention_weights(
     return np.asarray(powers / powers.sum())
 
 
-def _rotate_to(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
+def rotate_to(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
     """[n, D] vectors of tokens number `places`, rotated to `positions`; dimensions beyond the pairs stay."""
     angles, scale = own.angles_and_scale(attention, places, positions)
     pairs = angles.shape[1]
     end = own.offset + 2 * pairs
-    rotated, rest = vectors[:, own.offset : end], np.delete(vectors, np.s_[own.offset : end], axis=1)
-    half = own.layout == "half"
+    rotated, half = vectors[:, own.offset : end], own.layout == "half"
     one, two = (rotated[:, :pairs], rotated[:, pairs:]) if half else (rotated[:, ::2], rotated[:, 1::2])
     # A rotation of a pair is a product of complex numbers.
     spun = (one + 1j * two) * np.exp(1j * angles) * scale
-    return np.concatenate([spun.real, spun.imag, rest], axis=1)  # queries and keys get the same order
+    found = np.array(vectors, dtype=np.float64)
+    both = [spun.real, spun.imag]
+    found[:, own.offset : end] = np.concatenate(both, 1) if half else np.stack(both, 2).reshape(rotated.shape)
+    return found
 
 
 def first_change(attention: Attention, model: Model, length: int) -> int | None:

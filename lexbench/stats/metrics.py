@@ -35,6 +35,8 @@ DETECTION_METRICS = {
     "d_prime": "d' (standard deviations)",
 }
 """Made from all samples of a cell in which half of the questions have an answer (`lexbench.stats.detection`)."""
+LABELS_OF_SCORES = {"same_top": "share of targets with the same likeliest token"}
+"""Labels of scores whose names do not say enough."""
 HEADLINE_METRICS = ("nll", "perplexity", "accuracy")
 
 
@@ -59,9 +61,8 @@ def direction_phrase(metric: str | None) -> str:
 
 def metric_label(metric: str | None) -> str:
     """The metric, with its unit."""
-    return (
-        {**LIKELIHOOD_LABELS, **MEASURE_LABELS, **DETECTION_METRICS}.get(metric, metric) if metric else "nothing scored"
-    )
+    labels = {**LIKELIHOOD_LABELS, **MEASURE_LABELS, **DETECTION_METRICS, **LABELS_OF_SCORES}
+    return labels.get(metric, metric) if metric else "nothing scored"
 
 
 def metric_sort_key(metric: str | None) -> tuple[int, str]:

@@ -4,6 +4,7 @@ import pytest
 from lexbench import Sample
 from lexbench.stats.certificates import judge_losses
 from lexbench.stats.divergence import judge_divergence, level, losses_of, slope
+from lexbench.stats.metrics import metric_label
 
 
 def sample(index: int, kld: float, cluster: str | None = None, same_top: float = 1.0) -> Sample:
@@ -32,6 +33,11 @@ def test_levels_are_means_within_their_bounds() -> None:
     assert (divergence.value, divergence.low) == (1.0, 0.0)
     assert top.value == pytest.approx(0.9) and top.high is not None and top.high <= 1
     assert level([]) is None
+
+
+@pytest.mark.parametrize("metric", ["kld", "same_top", "nll_rise"])
+def test_every_score_of_a_divergence_is_named_in_words(metric: str) -> None:
+    assert " " in metric_label(metric) and metric not in metric_label(metric)
 
 
 def test_questions_behind_another_clusters_do_not_count() -> None:

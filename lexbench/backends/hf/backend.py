@@ -572,26 +572,30 @@ class Hf(Backend):
         )
         with self.reader.refuse_failures(question.length):
             ids = self.reader.ids(question.tokens[:-1])
-            if not question.against and self._prompt_is_shared():
-                own, theirs = self._behind_one_prompt(ids, start, other)
+            if not question.against and self.reader.goes_on_alike():
+                states, last, theirs = self._read_uncompressed(ids, start, other)
+                # The prompt is read anew unless it is read alike with and without the compressed cache.
+                alike = not any(keeping.drops_tokens or keeping.in_prompt for keeping in self._attention.keepings)
+                own = self._further(ids[:, start:], start, last, states) if alike else self._behind(ids, start)
             else:
-                own = self.reader.states(ids, start)[:, 0, start - 1 :]
+                own = self._behind(ids, start)
                 with self.reader.read_under(other):
-                    theirs = self.reader.states(ids, start)[:, 0, start - 1 :]
+                    theirs = self._behind(ids, start)
             targets = self.reader.ids(question.tokens[start:])[0].to(own.device)
             found = likelihood.divergences(own, theirs, self.reader.head.exact(), targets, self._chunk)
             apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
         return MeasureDivergenceAnswer(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
 
-    def _prompt_is_shared(self) -> bool:
-        """Whether a prompt is read alike with and without the compressed cache, and can be gone on from by both."""
-        exact = all(keeping.looks is None and not keeping.in_prompt for keeping in self._attention.keepings)
-        return exact and self.reader.goes_on_alike()
+    def _behind(self, ids: Tensor, start: int) -> Tensor:
+        """[passes, 1 + T, width] states from the last token of a prompt on, of one text that is read at once."""
+        return self.reader.states(ids, start)[:, 0, start - 1 :]
 
-    def _behind_one_prompt(self, ids: Tensor, start: int, other: Attention) -> tuple[Tensor, Tensor]:
-        """[passes, targets, width] states under the present Attention and another, behind a prompt that is read once.
+    def _read_uncompressed(
+        self, ids: Tensor, start: int, other: Attention
+    ) -> tuple[Sequence[TextState], Tensor, Tensor]:
+        """The cache of a prompt, its last state, and [passes, 1 + T, width] states from there on, under an Attention.
 
-        The prompt and the other's states are kept for the same text under the next compressed cache.
+        They are kept for the same text under the next compressed cache.
         """
         name = json.dumps(other.as_data(), sort_keys=True), start, ids.cpu().numpy().tobytes()
         if self._shared is None or self._shared[0] != name:
@@ -600,8 +604,7 @@ class Hf(Backend):
                 states = [self.reader.new(room=ids.shape[1] - start) for _ in self.reader.passes]
                 last = self.reader.states(ids[:, :start], start, states)[:, 0, -1:]
                 self._shared = name, states, last, self._further(ids[:, start:], start, last, states)
-        _, kept, last, theirs = self._shared
-        return self._further(ids[:, start:], start, last, kept), theirs
+        return self._shared[1:]
 
     def _further(self, ids: Tensor, start: int, last: Tensor, states: Sequence[TextState]) -> Tensor:
         """[passes, 1 + T, width] the last states of a prompt, and those of T further tokens, after which it is cut."""

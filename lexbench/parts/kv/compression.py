@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lexbench.core.attention import Floats, Positions
-from lexbench.parts.kv.forms import BITS_OF_FORMAT, SNAPKV_WINDOW_QUERIES, Rounding
+from lexbench.parts.kv.forms import BITS_OF_FORMAT, Rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lexbench.kernels.heads import Rotate
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,19 @@ class Compression:
     keep: float
     """Share of the prompt's tokens that each key head holds behind it."""
     by: str
-    """Rule by which held tokens are chosen: norm or snapkv."""
+    """norm, snapkv or expected: how tokens are chosen."""
     in_prompt: bool
     """Whether the prompt's own queries see rounded keys, too."""
 
     @property
-    def looks(self) -> int | None:
-        """Number of last queries of the prompt by which tokens are chosen; None: all tokens are held."""
-        return None if self.keep == 1 else SNAPKV_WINDOW_QUERIES
+    def drops_tokens(self) -> bool:
+        """Whether heads hold a part of the prompt only."""
+        return self.keep < 1
+
+    @property
+    def needs_rotation(self) -> bool:
+        """Whether the choice asks for queries before their rotation."""
+        return self.drops_tokens and self.by == "expected"
 
     @property
     def rounding(self) -> Rounding:
@@ -81,11 +88,18 @@ class Compression:
         form = self.rounding
         return definition.round_numbers(keys, form, self.keys), definition.round_numbers(values, form, self.values)
 
-    def held_tokens(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
+    def held_tokens(
+        self, queries: "Tensor", keys: "Tensor", values: "Tensor", rotate: "Rotate", scaling: float
+    ) -> "Tensor":
         """[B, KV, P] whether a head holds each token of the prompt."""
         from lexbench.parts.kv import eviction
 
-        scores = eviction.norm(keys) if self.by == "norm" else eviction.snapkv(queries, keys, scaling)
+        if self.by == "norm":
+            scores = eviction.norm(keys)
+        elif self.by == "snapkv":
+            scores = eviction.snapkv(queries, keys, rotate, scaling)
+        else:
+            scores = eviction.expected_attention(queries, keys, values, rotate, scaling)
         return eviction.best(scores, int(keys.shape[2] * self.keep))
 
     def bits_a_number(self, head_dim: int) -> tuple[float, float]:

@@ -10,7 +10,8 @@ from lexbench.methods.composition import method_config
 
 DEFAULT_KV_SETTINGS = (
     *("bits=8", "bits=4", "bits=3", "bits=2", "bits=4,rotate=hadamard", "bits=2,rotate=hadamard"),
-    *("format=fp8", "format=q8_0", "format=q4_0", "keep=0.5", "keep=0.5,by=snapkv", "bits=4,keep=0.5,by=snapkv"),
+    *("format=fp8", "format=q8_0", "format=q4_0", "keep=0.5", "keep=0.5,by=snapkv", "keep=0.5,by=expected"),
+    "bits=4,keep=0.5,by=snapkv",
 )
 """Settings that are compared where none are asked for."""
 

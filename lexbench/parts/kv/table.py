@@ -70,12 +70,14 @@ def sentence(rows: Sequence[KvRow], model: Model, lengths: Sequence[int], margin
     `margin` is in nats per token. The sentence also gives the rise of that divergence for each doubling of the length.
     """
     longest = max(lengths)
-    found = [(_bytes(row, model, longest), row, level(row.divergences.get(longest, ()))) for row in rows if row.cache]
+    found = [
+        (stored_bytes(row, model, longest), row, level(row.divergences.get(longest, ()))) for row in rows if row.cache
+    ]
     held = [(size, row, each) for size, row, each in found if each and each.high is not None and each.high < margin]
     if not held:
         return f"At {longest} tokens no setting has a divergence wholly below {margin:g} nats per token."
     size, row, each = min(held, key=lambda entry: entry[0])
-    full = _full(model)
+    full = full_bytes(model)
     climb = slope(row.divergences)
     more = f"; each doubling of the length adds {_show_value(climb)}" if climb else ""
     return (
@@ -92,7 +94,7 @@ def _divergences(rows: Sequence[KvRow], about: Cell, model: Model, lengths: Sequ
     lines = list[Line]()
     for row in rows:
         at_longest = row.divergences.get(longest, ())
-        line: Line = [row.key, GridEntry(text=f"{_bytes(row, model, longest):,.0f}")]
+        line: Line = [row.key, GridEntry(text=f"{stored_bytes(row, model, longest):,.0f}")]
         line += [_entry(level(row.divergences.get(length, ())), row.refused.get(length)) for length in lengths]
         top, rise = level(at_longest, "same_top"), level(at_longest, "nll_rise")
         lines.append(
@@ -165,10 +167,12 @@ def _sizes(model: Model) -> tuple[int, int, int]:
     return model.head_dim, model.kv_heads or model.heads or 1, model.layers or 1
 
 
-def _bytes(row: KvRow, model: Model, length: int) -> float:
-    return _full(model) if row.cache is None else row.cache.bytes_a_token(*_sizes(model), length)
+def stored_bytes(row: KvRow, model: Model, length: int) -> float:
+    """Bytes that a token takes in all layers, as a mean over a text."""
+    return full_bytes(model) if row.cache is None else row.cache.bytes_a_token(*_sizes(model), length)
 
 
-def _full(model: Model) -> float:
+def full_bytes(model: Model) -> float:
+    """The same at 16 bits a number."""
     head_dim, heads, layers = _sizes(model)
     return 4.0 * head_dim * heads * layers

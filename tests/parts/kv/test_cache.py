@@ -61,7 +61,9 @@ class Dense:
         config = hf.reader.network.config
         self.heads, self.kv, self.width = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         self.layers, self.epsilon = config.num_hidden_layers, config.rms_norm_eps
-        own = hf.reader.base.rotary_emb.inv_freq.double().numpy()  # as transformers' float32 makes them
+        own = (
+            modeling_llama.LlamaRotaryEmbedding(config).inv_freq.double().numpy()
+        )  # in float32, as transformers has it
         self.inv_freq, self.scale = own if inv_freq is None else inv_freq.astype(np.float32).astype(float), scale
 
     def logits(self, tokens: Heads, form: Compression | None, prompt: int) -> Heads:
@@ -71,7 +73,8 @@ class Dense:
             own = {key.partition(f"layers.{layer}.")[2]: value for key, value in w.items() if f"layers.{layer}." in key}
             x = self.norm(stream, own["input_layernorm.weight"])
             q, k, v = (self.split(x @ own[f"self_attn.{name}_proj.weight"].T) for name in "qkv")
-            mixed = self.attended(self.turned(q), self.turned(k), v, form, prompt)
+            held = None if form is None else self.held(q, k, v, form, prompt)
+            mixed = self.attended(self.turned(q), self.turned(k), v, form, prompt, held)
             stream = stream + mixed.transpose(1, 0, 2).reshape(len(tokens), -1) @ own["self_attn.o_proj.weight"].T
             x = self.norm(stream, own["post_attention_layernorm.weight"])
             gate = x @ own["mlp.gate_proj.weight"].T
@@ -82,9 +85,10 @@ class Dense:
         head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
         return np.asarray(self.norm(stream, w["model.norm.weight"]) @ head.T)
 
-    def attended(self, q: Heads, k: Heads, v: Heads, form: Compression | None, prompt: int) -> Heads:
+    def attended(
+        self, q: Heads, k: Heads, v: Heads, form: Compression | None, prompt: int, held: Heads | None
+    ) -> Heads:
         found = np.empty_like(q)
-        held = np.ones((self.kv, prompt), bool) if form is None else self.held(q, k, form, prompt)
         for i in range(q.shape[1]):
             sees_kept = form is not None and (i >= prompt or form.in_prompt)
             border = 0
@@ -99,20 +103,40 @@ class Dense:
             for head in range(self.heads):
                 mine = head * self.kv // self.heads
                 scores = keys[mine] @ q[head, i] / np.sqrt(self.width)
-                if i >= prompt:
+                if i >= prompt and held is not None:
                     scores[:prompt][~held[mine]] = -np.inf
                 weights = np.exp(scores - scores.max())
                 found[head, i] = weights @ values[mine] / weights.sum()
         return found
 
-    def held(self, q: Heads, k: Heads, form: Compression, prompt: int) -> Heads:
-        """Tokens of a prompt that each head holds, one by one: those with keys of least norm."""
+    def held(self, q: Heads, k: Heads, v: Heads, form: Compression, prompt: int) -> Heads:
+        """Tokens of a prompt that each head holds, one by one, from queries and keys before rotation."""
         found = np.ones((self.kv, prompt), bool)
         if form.keep < 1:
             for head in range(self.kv):
-                order = np.argsort(np.linalg.norm(k[head, :prompt], axis=1))
+                scores = -np.linalg.norm(k[head, :prompt], axis=1)
+                if form.by == "expected":
+                    scores = self.expected_attention(q[:, :prompt], k[:, :prompt], v[:, :prompt], head)
+                order = np.argsort(-scores)
                 found[head, order[int(prompt * form.keep) :]] = False
         return found
+
+    def expected_attention(self, q: Heads, k: Heads, v: Heads, head: int) -> Heads:
+        """[P] expected attention to a key head's tokens: what normal queries at the next 512 positions would pay."""
+        prompt, group = k.shape[1], self.heads // self.kv
+        half, mean_rotation = self.width // 2, np.zeros((self.width, self.width))
+        for place in range(prompt, prompt + 512):
+            c, s = np.diag(np.cos(place * self.inv_freq)), np.diag(np.sin(place * self.inv_freq))
+            mean_rotation += np.block([[c, -s], [s, c]]) * self.scale / 512
+        assert half == len(self.inv_freq)
+        known, shares = self.turned(k)[head, 4:], []
+        for asking in q[head * group : (head + 1) * group, 4:]:
+            mean = mean_rotation @ asking.mean(0)
+            spread = mean_rotation @ np.cov(asking.T, bias=True) @ mean_rotation.T
+            power = [np.exp(key @ mean / self.width**0.5 + key @ spread @ key / (2 * self.width)) for key in known]
+            shares.append(np.array(power) / sum(power))
+        found = np.mean(shares, axis=0) * np.sqrt((v[head, 4:] ** 2).sum(1))
+        return np.concatenate([np.full(4, np.inf), found])
 
     def split(self, x: Heads) -> Heads:
         return x.reshape(len(x), -1, self.width).transpose(1, 0, 2)
@@ -132,6 +156,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "compressed prefill": {"bits": 3, "group": 8, "residual": 0, "prefill": "compressed"},
     "fp8": {"format": "fp8"},
     "norm": {"keep": 0.3},
+    "expected": {"keep": 0.3, "by": "expected"},
     "norm and bits": {"keep": 0.5, "bits": 2, "keys": "token", "group": 8, "residual": 3, "prefill": "compressed"},
 }
 
@@ -208,10 +233,11 @@ def test_a_text_in_pieces_is_the_text_at_once(name: str, hf: Hf) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("base", ["none", "rerope", "sliding_window"])
-@pytest.mark.parametrize("name", [*FORMS, "snapkv"])
+@pytest.mark.parametrize("base", ["none", "rerope", "sliding_window", "yarn"])
+@pytest.mark.parametrize("name", [*FORMS, "snapkv", "expected and bits"])
 def test_kv_passes_its_self_check(base: str, name: str, hf: Hf) -> None:
-    form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}}[name]
+    others = {"snapkv": {"keep": 0.4, "by": "snapkv"}, "expected and bits": {"keep": 0.4, "by": "expected", "bits": 2}}
+    form = {**FORMS, **others}[name]
     attention = lexbench.method(base).attention(hf.model, 256).merge_with(Kv(**form).attention(hf.model, 256))
     checks = {check.name: check for check in verify_attention(hf, attention, 256)}
     assert failure_of_checks([*checks.values()]) is None, checks
@@ -328,12 +354,16 @@ LEXLET = read_model({"path": "lexbench:lexlet"})
 
 @pytest.mark.everyday("kivi")
 @pytest.mark.usefixtures("wholly_float64")
-@pytest.mark.parametrize("name", ["kivi", "compressed prefill", "norm and bits", "snapkv", "rerope"])
+@pytest.mark.parametrize(
+    "name", ["kivi", "compressed prefill", "norm and bits", "snapkv", "expected", "rerope", "keep_first"]
+)
 def test_both_backends_keep_the_same(name: str) -> None:
-    form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}, "rerope": FORMS["kivi"]}[name]
+    form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}}.get(name, FORMS["kivi"])
     attention = Kv(**form).attention(LEXLET, 150)
     if name == "rerope":
         attention = lexbench.method("rerope", window=40).attention(LEXLET, 150).merge_with(attention)
+    if name == "keep_first":  # hf holds keys before rotation, and must round them behind it
+        attention = replace(attention, keep_first=10, scale=1.1)
     # Frequencies that float32 can hold, as which transformers keeps them.
     inv_freq = LEXLET.inv_freq().astype(np.float32).astype(np.float64)
     tokens = np.random.default_rng(5).permutation(400)[:150]
@@ -364,5 +394,9 @@ def test_a_prompt_is_read_once_for_all_compressed_caches(hf: Hf, monkeypatch: py
         hf.attend(Kv(bits=bits, group=8, residual=4).attention(hf.model, len(TOKENS)))
         found.append(hf.diverge(question))
     assert read == [START, further, further, further]
+    hf.attend(Kv(keep=0.5).attention(hf.model, len(TOKENS)))
+    dropped = hf.diverge(question)
+    assert read[4:] == [len(TOKENS) - 1]  # its own reading alone
+    np.testing.assert_array_equal(dropped.other_nll, found[0].other_nll)
     np.testing.assert_array_equal(found[0].other_nll, found[1].other_nll)
     assert found[0].divergence.mean() < found[1].divergence.mean() / 100  # steps of 1/85 of the size: squares of 1/7225

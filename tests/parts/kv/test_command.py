@@ -1,5 +1,6 @@
 """`lexbench kv`: its settings, its page, and a run of it."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from lexbench.commands import main
 from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell
 from lexbench.methods.composition import read_method
-from lexbench.parts.kv import settings, table
+from lexbench.parts.kv import bytes_plot, settings, table
 from lexbench.parts.kv.methods.kv import Kv
 
 MODEL = Model(name="m", trained_length=512, head_dim=64, kv_heads=3, layers=30)
@@ -68,13 +69,36 @@ def test_the_page_states_levels_bytes_slopes_and_what_is_proven() -> None:
     assert lines
 
 
+def test_the_figure_draws_each_setting_over_its_bytes_and_the_front(tmp_path: Path) -> None:
+    by_setting = {"format=q8_0": 0.0004, "format=q4_0": 0.004, "keep=0.5": 0.3, "bits=4,residual=0": 0.005}
+    rows = [row(setting, {2048: kld}) for setting, kld in by_setting.items()]
+    rows += [table.KvRow(BASELINE_METHOD, None, {2048: samples(0.0)}), row("format=fp8", {512: 0.001})]
+    assert bytes_plot.plot_bytes(rows, ABOUT, MODEL, 2048, 0.01, tmp_path / "kv_bytes")
+    with (tmp_path / "kv_bytes.csv").open() as stream:
+        drawn = {each["setting"]: each for each in csv.DictReader(stream)}
+    # Of 11,520 numbers: 34 and 18 bytes for 32; 2 for half of them; half a byte and 4 bytes for 64.
+    expected = {
+        "kv(format='q8_0')": (12240, 0.0004, "True"),
+        "kv(format='q4_0')": (6480, 0.004, "True"),
+        "kv(keep=0.5)": (11520, 0.3, "False"),
+        "kv(bits=4, residual=0)": (6480, 0.005, "False"),
+    }
+    found = {name: (float(each["bytes_per_token"]), each["front"]) for name, each in drawn.items()}
+    assert found == {name: (size, front) for name, (size, _, front) in expected.items()}
+    for name, (_, kld, _) in expected.items():
+        assert float(drawn[name]["kld"]) == pytest.approx(kld)
+    svg = (tmp_path / "kv_bytes.svg").read_text()
+    assert all(f"<!-- {words}" in svg for words in ("kv(format='q8_0')", "0.01 nats", "Pareto front"))
+    assert not bytes_plot.plot_bytes(rows[-2:], ABOUT, MODEL, 512, 0.01, tmp_path / "one")
+
+
 def test_a_setting_joins_the_method_of_positions() -> None:
     assert read_method(settings.compress_method({"name": "none"}, "bits=2,rotate=hadamard"))[2].bare == "kv"
     found = settings.compress_method({"name": "yarn", "factor": 4.0}, "bits=8")
     assert str(read_method(found)[2]) == "yarn(factor=4.0)+kv(bits=8)"
     assert (
         len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.DEFAULT_KV_SETTINGS)})
-        == 12
+        == 13
     )
 
 
@@ -104,6 +128,7 @@ def test_a_run_ends_in_its_page_and_is_resumed(tmp_path: Path, capsys: pytest.Ca
     words = ["model=lexlet", "corpus=synthetic", "lengths=[192]", "n=4", f"results={tmp_path}", "--certify", "0.01"]
     words += ["--settings", "bits=2,group=16,residual=0", "keep=0.5"]
     assert main.main(["kv", *words]) == 0
+    assert (tmp_path / "kv_bytes.svg").exists() and (tmp_path / "kv_bytes.csv").exists()
     page = capsys.readouterr().out
     assert "What a compressed cache of lexlet costs" in page and "## Retrieval" in page and "## Proven at 192" in page
     files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.parquet")}

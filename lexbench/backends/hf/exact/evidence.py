@@ -9,7 +9,8 @@ import torch
 from lexbench.backends.hf.exact.hook import Hook
 from lexbench.backends.hf.exact.layers import attention_within_view
 from lexbench.core.attention import Attention, Positions, regions_of
-from lexbench.kernels.reference import Angles, attention_weights
+from lexbench.kernels.reference import Angles, attention_weights, rotate_to
+from lexbench.kernels.spans import position_tensor
 
 CHECKED_QUERY_PLACES = (1.0, 0.75, 0.4)
 """Positions of the checked queries, as fractions of the text."""
@@ -53,13 +54,23 @@ def of_cache(hook: Hook, layer: int, own: Angles, device: torch.device, length: 
     queries, keys, values = (each.astype(np.float32).astype(np.float64) for each in given)
     attention, prompt = attention_within_view(held.attention, held.view, length), max(1, length // 2)
     if hook.rotated or held.turn is None:  # what arrives is as it stays
-        attention, own = replace(attention, inv_freq=None, scale=None, keep_first=None), Angles(np.empty(0))
+        attention, own = _as_it_arrives(attention)
     q, k, v = (torch.from_numpy(vectors).to(device, torch.float32)[None] for vectors in (queries, keys, values))
     hook.begin(prompt)
     mixed, _ = hook(module, q, k, v, None, scaling=size**-0.5)
     chosen = hook.prompts[layer, 0][1]
     hook.begin(None)
     errors = []
+    if attention.remap is None:  # keys are kept rotated
+        places = np.arange(length)
+        queries, exact = (
+            np.stack([rotate_to(vectors, places, places.astype(np.float64), attention, own) for vectors in group])
+            for group in (queries, keys)
+        )
+        # Looked at here, and taken from there: a number between two levels is rounded by its last bit.
+        keys = hook.rotation(held)(k, position_tensor(0, length, device))[0].double().cpu().numpy()
+        errors.append(float(abs(keys - exact).max()))
+        attention, own = _as_it_arrives(attention)
     for row in {length - 1, round(CHECKED_QUERY_PLACES[1] * length) - 1}:
         known, content = keys[:, : row + 1].copy(), values[:, : row + 1].copy()
         if held.attention.cache is not None and (row >= prompt or held.attention.cache.in_prompt):
@@ -78,6 +89,11 @@ def of_cache(hook: Hook, layer: int, own: Angles, device: torch.device, length: 
     return max(errors)
 
 
+def _as_it_arrives(attention: Attention) -> tuple[Attention, Angles]:
+    """The Attention over vectors that are rotated already, and angles of none."""
+    return replace(attention, inv_freq=None, scale=None, keep_first=None), Angles(np.empty(0))
+
+
 def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length: int, row: int) -> float:
     module, held = hook.modules[layer], hook.layers[layer]
     heads, kv_heads, size = hook.shapes[layer]
@@ -87,7 +103,7 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
     keys = rng.standard_normal((kv_heads, length, size)) * 2
     attention = attention_within_view(held.attention, held.view, length)
     if hook.rotated or held.turn is None:  # what arrives is as it stays
-        attention, own = replace(attention, inv_freq=None, scale=None, keep_first=None), Angles(np.empty(0))
+        attention, own = _as_it_arrives(attention)
     watched = _watched_keys(attention, row, size)
     # Value vectors are one-hot: dimension d of the output is the attention weight of key watched[d].
     values = np.zeros((kv_heads, length, size))

@@ -160,7 +160,7 @@ class Hook:
             raise Unrealisable("it cannot repeat a recorded step: the visible keys are no list of ranges")
         if kept is None or self.text.step is None or self.form == "dense":
             return None
-        rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
+        rotate = None if self.rotated and held.attention.keep_first is None else self.rotation(held)
         if self.text.loop is not None:
             return looped.attend(query, kept, self.text.loop, attention, rotate, scaling, sinks, self.form)
         return decode.attend(query, kept, self.text.step, attention, rotate, scaling, sinks)
@@ -238,7 +238,7 @@ class Hook:
         held = self.layers[layer]
         total, n_queries = key.shape[2], query.shape[2]
         positions = position_tensor(total - n_queries, total, query.device)
-        rotate = self._rotation(held)
+        rotate = self.rotation(held)
         ratios = None
         if held.attention.head_ratios is not None:
             name = (layer, row or 0)
@@ -279,11 +279,12 @@ class Hook:
         assert keeping is not None, "the slot is set"
         if n_queries == total:  # a new text
             prompt = self.prompt or total
-            if keeping.looks is not None and prompt > total:
+            if keeping.drops_tokens and prompt > total:
                 raise Unrealisable("its cache keeps a part of the prompt, which must be read in one forward pass")
-            held = kept.held_of(query, key[:, :, :prompt], keeping, rotate, scaling, prompt)
+            asking, known, content = (each[:, :, :prompt] for each in (query, key, value))
+            held = keeping.held_tokens(asking, known, content, rotate, scaling) if keeping.drops_tokens else None
             self.prompts[layer, row] = prompt, held
-        if (layer, row) not in self.prompts and keeping.looks is not None:
+        if (layer, row) not in self.prompts and keeping.drops_tokens:
             raise Unrealisable(
                 "its cache holds the prompt of an earlier call: read each prompt again, in one forward pass"
             )
@@ -292,6 +293,9 @@ class Hook:
             places = position_tensor(keys.shape[2] - queries.shape[2], keys.shape[2], queries.device)
             return kernel(queries, keys, values, places, rest, rotate, scaling, **more, form=self.form)
 
+        if attention.remap is None and rotate is not no_rotation:  # each key has one rotation: it is kept with it
+            query = rotate(query, position_tensor(total - n_queries, total, query.device))
+            key, rotate = rotate(key, position_tensor(0, total, key.device)), no_rotation
         # A text that was begun under another Attention: what was read there is the prompt.
         prompt, held = self.prompts.get((layer, row), (self.prompt or total - n_queries, None))
         return kept.attend(query, key, value, attention, rotate, scaling, layer, prompt, held, plain, **more)
@@ -344,7 +348,7 @@ class Hook:
             return None
         return None if decode.key_ranges(attention) is None else kept
 
-    def _rotation(self, held: LayerAttention) -> Rotate:
+    def rotation(self, held: LayerAttention) -> Rotate:
         """Rotation of a layer's queries and keys; the same object for every step, which keeps things by it."""
         if id(held) not in self._rotations:
             rotate = no_rotation if self.rotated else layer_rotation(held, held.rotary, self._angles)

@@ -216,6 +216,7 @@ class AttentionInstaller:
         # inside it.
         alike = {kind: next(iter(different.values())) for kind, different in by_kind.items()}
         rotated = one_each and not set(UNROTATED_VECTOR_SLOTS) & set(wanted)
+        rotated = rotated and not any(keeping.needs_rotation for keeping in attention.keepings)
         if rotated and any(part.scale not in (None, 1.0) for part in parts) and self._erases_scale():
             # A norm behind the rotation takes the scale away: rotate behind the norm, in our function.
             rotated, wanted = False, [*wanted, "scale"]

@@ -21,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="SETTING",
-        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: twelve usual ones)",
+        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: the usual ones)",
     )
     parser.add_argument(
         "--certify",
@@ -35,7 +35,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Measure every setting, then print divergence, retrieval, bytes and what is proven."""
     from lexbench.core.registry import read_named_config
     from lexbench.methods.composition import read_method
-    from lexbench.parts.kv import settings, table
+    from lexbench.parts.kv import bytes_plot, settings, table
     from lexbench.parts.kv.methods.kv import Kv
     from lexbench.runner.execute import execute_job
     from lexbench.store.store import Store
@@ -59,6 +59,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
             caches[key] = kv[0] if kv else None
         rows = table.rows_of(Store(job.results).load({cell.id for cell in cells}), caches)
         print(table.page(rows, cells[0], job.model, list(job.lengths), options.certify))
+        stem, margin = job.results / "kv_bytes", options.certify or table.DEFAULT_MARGIN_NATS
+        if bytes_plot.plot_bytes(rows, cells[0], job.model, max(job.lengths), margin, stem):
+            print(f"divergence against bytes: {stem}.svg, its numbers in {stem.name}.csv")
     return run.exit_code([(job.results, [cell.id for cell in cells])])
 
 

@@ -35,7 +35,9 @@ class Kv:
             a format.
         format: fp8 (e4m3 with scale 1, as vLLM's default), q8_0 or q4_0 (llama.cpp's), in place of `bits`.
         keep: share of the prompt's tokens that each key head holds behind the prompt; None: all.
-        by: how they are chosen: norm (keys of least norm) or snapkv (most attended by the prompt's last 64 queries).
+        by: how they are chosen: norm (keys of least norm), snapkv (most attended by the prompt's last 64 queries) or
+            expected (Expected Attention: most attended, times the size of the value, by normal queries with the mean
+            and the spread of the prompt's own, at the next 512 positions).
         prefill: exact: the prompt's own queries see exact keys, as in serving engines that compress what they store;
             compressed: they see rounded keys, as in llama.cpp. Tokens are dropped behind the prompt in both.
     """
@@ -59,7 +61,7 @@ class Kv:
             "values": (self.values, ("channel", "token")),
             "rotate": (self.rotate, (False, "hadamard")),
             "format": (self.format, (None, *BITS_OF_FORMAT)),
-            "by": (self.by, ("norm", "snapkv")),
+            "by": (self.by, ("norm", "snapkv", "expected")),
             "prefill": (self.prefill, ("exact", "compressed")),
         }
         for name, (value, allowed) in choices.items():

@@ -69,16 +69,16 @@ class AttentionPass:
     ) -> Tensor:
         """[B, H, T, D] under the slot `cache`, of keys as they are kept: rotated, unless a remap rotates them anew."""
         total = k.shape[2]
+        keeping = attention.cache
+        assert keeping is not None, "the slot is set"
+        if keeping.drops_tokens and layer not in self._held:
+            if q.shape[2] != total or total < self._prompt:
+                raise Refused("native drops tokens of a prompt that is read at once: give reuse=false")
+            asking, known, content = (each[:, :, : self._prompt] for each in (q, k, v))
+            self._held[layer] = keeping.held_tokens(asking, known, content, rotate, scaling)
         if attention.remap is None:
             here, there = torch.arange(total - q.shape[2], total), torch.arange(total)
             q, k, rotate = rotate(q, here.to(q.device)), rotate(k, there.to(k.device)), _leave_unrotated
-        keeping = attention.cache
-        assert keeping is not None, "the slot is set"
-        if keeping.looks is not None and layer not in self._held:
-            if q.shape[2] != total or total < self._prompt:
-                raise Refused("native drops tokens of a prompt that is read at once: give reuse=false")
-            asking, known = q[:, :, : self._prompt], k[:, :, : self._prompt]
-            self._held[layer] = kept.held_of(asking, known, keeping, rotate, scaling, self._prompt)
 
         def plain(queries: Tensor, keys: Tensor, values: Tensor, rest: Attention) -> Tensor:
             places = torch.arange(keys.shape[2] - queries.shape[2], keys.shape[2])

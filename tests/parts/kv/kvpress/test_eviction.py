@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from lexbench.parts.kv import eviction
+from lexbench.parts.kv.methods.kv import Kv
 
 kvpress: Any = pytest.importorskip("kvpress")
 KEEP, TOKENS = 0.4, 150
@@ -21,33 +21,39 @@ def network() -> Any:
     return LlamaForCausalLM(LlamaConfig(**sizes, **heads)).eval()
 
 
-@pytest.mark.parametrize("by", ["norm", "snapkv"])
+@pytest.mark.parametrize("by", ["norm", "snapkv", "expected"])
 @torch.inference_mode()
 def test_the_tokens_that_each_head_holds_are_those_of_kvpress(by: str, network: Any) -> None:
     from transformers import DynamicCache
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
     ids = torch.randperm(200)[None, :TOKENS]
-    asked: list[torch.Tensor] = []
+    made: dict[str, list[torch.Tensor]] = {"q_proj": [], "k_proj": [], "v_proj": []}
     handles = [
-        layer.self_attn.q_proj.register_forward_hook(lambda module, given, made: asked.append(made))
+        getattr(layer.self_attn, name).register_forward_hook(lambda module, given, found, of=of: of.append(found))
         for layer in network.model.layers
+        for name, of in made.items()
     ]
     whole = DynamicCache()
     network(ids, past_key_values=whole)
     for handle in handles:
         handle.remove()
-    press = {"norm": kvpress.KnormPress, "snapkv": kvpress.SnapKVPress}[by](compression_ratio=1 - KEEP)
+    press = {"norm": kvpress.KnormPress, "snapkv": kvpress.SnapKVPress, "expected": kvpress.ExpectedAttentionPress}
     pressed = DynamicCache()
-    with press(network):
+    with press[by](compression_ratio=1 - KEEP)(network):
         network(ids, past_key_values=pressed)
-    cos, sin = network.model.rotary_emb(asked[0], torch.arange(TOKENS)[None])
-    for layer, queries in enumerate(asked):
-        turned, _ = apply_rotary_pos_emb(*[queries.view(1, TOKENS, 4, 16).transpose(1, 2)] * 2, cos, sin)
-        keys, theirs = whole.layers[layer].keys, pressed.layers[layer].keys
-        scores = eviction.norm(keys) if by == "norm" else eviction.snapkv(turned[:, :, -64:], keys, 16**-0.5)
-        held = eviction.best(scores, int(TOKENS * KEEP))
+
+    def rotate(vectors: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        turned: torch.Tensor
+        turned, _ = apply_rotary_pos_emb(vectors, vectors, *network.model.rotary_emb(vectors, positions[None]))
+        return turned
+
+    compression = Kv(keep=KEEP, by=by).compression()
+    for layer, (queries, keys, values) in enumerate(zip(*made.values(), strict=True)):
+        q, k, v = (each.view(1, TOKENS, -1, 16).transpose(1, 2) for each in (queries, keys, values))
+        held = compression.held_tokens(q, k, v, rotate, 16**-0.5)
+        known, theirs = whole.layers[layer].keys, pressed.layers[layer].keys
         assert held.sum(-1).tolist() == [[theirs.shape[2]] * 2]
         for head in range(2):
-            same = (keys[0, head, :, None] == theirs[0, head]).all(-1)
+            same = (known[0, head, :, None] == theirs[0, head]).all(-1)
             assert torch.equal(same.any(1), held[0, head]), f"layer {layer}, head {head}"
