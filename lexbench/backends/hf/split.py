@@ -163,7 +163,7 @@ def check_heads_apart(attention: Attention) -> None:
         for slot, whole in (
             ("head_ratios", part.head_ratios is not None),
             ("bias", part.bias is not None),
-            ("cache", part.cache is not None and part.cache.looks is not None),
+            ("cache", part.cache is not None and part.cache.drops_tokens),
         ):
             if whole:
                 raise Refused(
