@@ -48,7 +48,7 @@ class Chance(Backend):
         """Accept every Attention: the answers do not depend on it."""
 
     def write(self, question: Generate) -> GenerateAnswer:
-        """Fill the room with uniformly drawn tokens, seeded by the question's index and prompt."""
+        """Write `max_new_tokens` uniformly drawn tokens, seeded by the question's index and prompt."""
         # In one order of bytes, so that answers are the same on every machine.
         key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
         rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))

@@ -117,7 +117,7 @@ def thought_end_tokens(tokenizer: FastTokenizer, form: Form) -> Tokens:
 def drop_thought(written: GenerateAnswer, tokenizer: Tokenizer, form: Form) -> GenerateAnswer:
     """The answer of a model that shall not think, without a thought that it wrote nevertheless.
 
-    Refused where the thought has taken the answer's room.
+    Refused where the thought has taken the tokens of the answer.
     """
     begin, end = form.markers
     if not written.text.lstrip().startswith(begin):
@@ -125,7 +125,7 @@ def drop_thought(written: GenerateAnswer, tokenizer: Tokenizer, form: Form) -> G
     thought = _thought(written.text, form)
     if end not in written.text or (thought and written.hit_room):
         raise Refused(
-            f"the model writes a thought ({begin}) in the answer's room: set backend.chat=true backend.thinking=free "
+            f"the model writes a thought ({begin}) in place of the answer: set backend.chat=true backend.thinking=free "
             "backend.thought=2048"
         )
     size = _tokens_up_to_marker(written.tokens, end, tokenizer)
@@ -154,7 +154,7 @@ def think_then_answer(
     answer stand behind the thought. Tokens of prompt, thought and answer are those of the question, at most.
 
     Args:
-        question: with its budgets in `thought` and `room`.
+        question: with its budgets in `thought` and `max_new_tokens`.
         tokenizer: of the chat.
         form: markers, and whether the budget ends a thought.
     """

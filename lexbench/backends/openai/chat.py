@@ -70,7 +70,7 @@ class ChatDialect(Dialect):
             usage: of the answer.
             asked: tokens of the prompt here.
             most: tokens that the server may write.
-            cut: whether the answer filled its room, as the server says.
+            cut: whether the answer was cut at its limit, as the server says.
         """
         counts = usage if isinstance(usage, dict) else {}
         read, written = counts.get("prompt_tokens"), counts.get("completion_tokens")

@@ -262,7 +262,7 @@ class Dialect:
         return answer, choice
 
     def _is_cut(self, choice: Mapping[str, Any]) -> bool:
-        """Whether the answer filled its room; Deferred if it ended neither so nor by itself."""
+        """Whether the answer was cut at its limit; Deferred if it ended neither so nor by itself."""
         reason = choice.get("finish_reason")
         if reason is None:
             raise Deferred(

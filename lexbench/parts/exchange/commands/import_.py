@@ -11,7 +11,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results_*.json, or a folder of them")
     parser.add_argument("--into", required=True, type=Path, metavar="DIR", help="run folder to write to")
     parser.add_argument(
-        "--trained-length", type=int, metavar="N", help="tokens of the texts that the model was trained at, if the results do not say it"
+        "--trained-length",
+        type=int,
+        metavar="N",
+        help="tokens of the texts that the model was trained at, if the results do not say it",
     )
     parser.add_argument(
         "--length", type=int, metavar="N", help="length in tokens, if neither the task nor the model says it"
