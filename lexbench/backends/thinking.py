@@ -127,7 +127,7 @@ def drop_thought(written: GenerateAnswer, tokenizer: Tokenizer, form: Form) -> G
     thought = _thought(written.text, form)
     if end not in written.text or (thought and written.hit_room):
         raise Refused(
-            f"the model writes a thought ({begin}) in the answer's room: set backend.chat=true backend.thinking=free "
+            f"the model writes a thought ({begin}) in place of the answer: set backend.chat=true backend.thinking=free "
             "backend.thought=2048"
         )
     size = _tokens_up_to_marker(written.tokens, end, tokenizer)

@@ -160,7 +160,7 @@ class FastTokenizer:
             )
         if not self.thinking and opens_thought(texts[-1]):
             raise ConfigError(
-                "the model's chat template opens a thought, told not to or not, and the room is for the answer: set "
+                "the model's chat template opens a thought, told not to or not, in place of the answer: set "
                 "backend.chat=true backend.thinking=free backend.thought=2048"
             )
         pieces = [self.template_tokens(text) for text in texts]
@@ -290,7 +290,7 @@ def _template(
     """The chat template's texts before, between and behind messages of these roles, with the generation prompt.
 
     Rendered as in transformers, with two differences: the date is fixed, and thinking is off by default, because the
-    room is for the answer. With `thinking` None the template decides.
+    tokens to write are for the answer. With `thinking` None the template decides.
     """
     file = folder / "chat_template.jinja" if folder else None
     remedy = "download the tokenizer again"

@@ -33,7 +33,7 @@ class DynamicNtk:
 
     Args:
         factor: s, at least 1; not the ratio of lengths, which is always length / trained_length.
-        policy: local_static: L' is the cell's length, prompt and room; static: L' is `target_length` for all lengths,
+        policy: local_static: L' is the cell's length, prompt and answer; static: L' is `target_length` for all lengths,
             shorter and longer; hf_dynamic: as in transformers, L' is the longest length so far and grows while a text
             is read; per_position: L' is i + 1 for the query at i and all keys that it meets.
         target_length: L' of the static policy, tokens, at least the trained length.

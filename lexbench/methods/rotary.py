@@ -80,8 +80,8 @@ def with_trained_length(model: Model, trained_length: int | None) -> Model:
 def resolve_factor(factor: float | None, model: Model, length: int) -> float:
     """The factor s; None: length / trained_length, never below 1.
 
-    A length counts prompt and room and is known before the text begins, so that the default factor is the local static
-    policy (Su, kexue.fm/archives/9948): it fits each cell, and is constant within it.
+    A length counts prompt and answer and is known before the text begins, so that the default factor is the local
+    static policy (Su, kexue.fm/archives/9948): it fits each cell, and is constant within it.
     """
     return max(1.0, length / model.trained_length) if factor is None else float(factor)
 

@@ -40,7 +40,7 @@ class Yarn:
 
     A server that takes requests of all lengths can hold a few factors ready and choose for each request
     (github.com/vllm-project/vllm/pull/53964, with 1, 2 and 4): s is the least of `profiles` that covers prompt and
-    room, s >= length / L, and is fixed for the request.
+    answer, s >= length / L, and is fixed for the request.
 
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy, or one of the profiles.

@@ -127,7 +127,7 @@ def longbench_grid(layout: LongBenchTable) -> Grid:
         rows=rows,
         title=f"LongBench{'-E' if layout.e else ''}: {cell.model}, {cell.method}",
         above=[
-            f"{_prompt_sentence(cell.identity['task'])}; prompt and room at most {cell.length} tokens; "
+            f"{_prompt_sentence(cell.identity['task'])}; prompt and answer at most {cell.length} tokens; "
             f"at most {cell.n} examples a data set, seed {cell.seed}."
         ],
         below=below,

@@ -140,7 +140,7 @@ def test_a_thought_that_was_not_asked_for_is_no_answer(name: str, hf: Hf, monkey
     for backend in (hf, Saying()):
         if expected is None:
             with pytest.raises(
-                Refused, match=r"writes a thought \(<think>\) in the answer's room: set backend\.chat=true"
+                Refused, match=r"writes a thought \(<think>\) in place of the answer: set backend\.chat=true"
             ):
                 backend.write(asked)
         else:

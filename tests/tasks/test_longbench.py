@@ -639,7 +639,7 @@ def test_one_command_runs_what_is_there_and_names_what_is_missing(
     words = ["model=lexlet", "backend=chance", "task=longbench_e", f"task.data={folder}", "task.limit=100"]
     assert main.main(["run", *words, "lengths=[400]", f"results={out}"]) == 0
     shown = capsys.readouterr().out
-    assert "Our own wording, beyond 100 tokens without their middle; prompt and room at most 400" in shown
+    assert "Our own wording, beyond 100 tokens without their middle; prompt and answer at most 400" in shown
     assert "LongBench-E: lexlet, none" in shown and "11 of 13 data sets have no score" in shown
     lines = {line.split("|")[1].strip(): line for line in shown.splitlines() if line.startswith("|")}
     assert [name for name in lines if name in longbench.LONGBENCH_E] == list(longbench.LONGBENCH_E)

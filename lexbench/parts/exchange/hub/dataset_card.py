@@ -36,7 +36,7 @@ document, a haystack) are not independent.
 | `truncated` `failed` | whether the prompt was truncated; why there is no answer |
 | `score_...` `chance` | scores from 0 to 1, attention statistics in their own units; score of a random guess |
 | `nll` `bytes` `words` | negative log-likelihood of each target token, nats; bytes and words of the targets |
-| `prompt` `output` `hit_room` | prompt (a long one is shortened); written text; whether it filled its room |
+| `prompt` `output` `hit_room` | prompt (a long one is shortened); written text; whether it was cut at its limit |
 | `depth` `parts` `facts` | position of the needle, 0 to 1; groups of samples; other facts, as JSON |
 
 The perplexity of a cell is `exp` of the mean over all `nll` values of its rows without `failed`. A score of a cell is
