@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+import lexbench
+from lexbench import Model
+from lexbench.core.attention import Remap, Window
 from tools import gpu
 
 ONE_OF_EACH = [
@@ -20,6 +23,26 @@ ONE_OF_EACH = [
 ]
 
 RECORDS = sorted((gpu.ROOT / "results" / "benchmarks" / "gpu").glob("*.json"))
+
+
+@pytest.mark.parametrize("name", gpu.LARGE.models)
+@pytest.mark.parametrize("method", [each for each in gpu.METHODS if each != "none"])
+def test_every_measured_method_changes_what_it_changes_at_the_lengths_asked(name: str, method: str) -> None:
+    config = gpu.LARGE.models[name]
+    model = Model(name=name, trained_length=config["max_position_embeddings"], head_dim=128, rope_base=1e4, layers=4)
+    for length in gpu.LARGE.prefills:
+        acting = lexbench.method(method).attention(model, length)
+        mask = acting.mask
+        assert acting.slots() and not (isinstance(mask, Window) and mask.size >= length)
+        remap = acting.remap
+        assert not isinstance(remap, Remap) or remap.window < length
+
+
+def test_a_figure_of_several_repeats_is_their_median_and_spread() -> None:
+    """By hand: of 2, 5 and 4 the median is 4, and 3 lie between the extremes."""
+    found = gpu.middle_and_spread([{"token": each, "score": 1.0} for each in (2.0, 5.0, 4.0)])
+    assert found == {"token": 4.0, "score": 1.0, "spread": {"token": 0.75, "score": 0.0}}
+    assert gpu.LARGE.model_repeats >= 3
 
 
 @pytest.mark.slow
@@ -44,7 +67,10 @@ def test_every_kind_of_step_runs_here_and_is_not_done_twice(
     assert json.loads(file.read_text()) == record
     gpu.show(record)
     shown = capsys.readouterr().out
-    assert "| toy/rerope | 96 |" in shown and "| a whole text, time / plain | toy 64 |" in shown
+    assert "| toy/rerope | 96 |" in shown and "| a whole text, time / sdpa | toy 64 |" in shown
+    assert "\nTrained lengths: toy 64. " in shown
+    rows = [record["steps"][f"measure/models/toy/{name}"]["96"] for name in ("stock", *few)]
+    assert all(each["spread"].keys() >= {"prefill", "token", "score"} for each in rows)
 
 
 def test_a_length_that_fails_is_named_beside_the_figures_of_the_others(
@@ -60,7 +86,7 @@ def test_a_length_that_fails_is_named_beside_the_figures_of_the_others(
     found = gpu.measure_model(campaign, "toy", "none")
     assert (found["passed"], found["wrong"]) == (False, ["96: RuntimeError: out of memory"])
     gpu.show_models({"measure/models/toy/none": found}, None)
-    assert [line for line in capsys.readouterr().out.splitlines() if "toy" in line] == [
+    assert [line for line in capsys.readouterr().out.splitlines() if "toy/" in line] == [
         "| toy/none | 64 | 2.000 |  | 500.00 |  |  | 0% | 0.00 |  |"
     ]
 

@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ from tests.kernels.on_device import on_device
 from tools import attention_kernels
 from tools.attention_kernels import attentions, rotation, still
 
-FORMAT = 1
+FORMAT = 2
+"""2: trained lengths, repeats with their spread, and whole texts over the kernel that PyTorch picks."""
 ROOT = Path(__file__).parents[1]
 LIMIT = 240
 """Seconds that a step may take."""
@@ -85,7 +86,8 @@ class Scale:
     """Tokens of a checked kernel."""
     lengths: tuple[int, ...]
     models: Mapping[str, Mapping[str, Any]]
-    """Config of each measured model, with its model_type."""
+    """Config of each measured model, with its model_type; its trained length lies below all `prefills`, so that methods
+    change what they change beyond it."""
     prefills: tuple[int, ...]
     room: int
     """Tokens that are written; the stock loop writes an eighth of them."""
@@ -96,6 +98,8 @@ class Scale:
     product: int
     """Rows of a matrix product."""
     repeats: int
+    model_repeats: int
+    """Of a model's calls."""
 
 
 METHODS = ("none", "yarn", "log_n", "rerope", "leaky_rerope", "self_extend", "dca", "streaming_llm", "lambda_mask")
@@ -131,7 +135,7 @@ LARGE = Scale(
             },
             "num_attention_heads": 32,
             "num_key_value_heads": 8,
-            "max_position_embeddings": 32768,
+            "max_position_embeddings": 4096,
         },
         "gpt_oss_20b": {
             "model_type": "gpt_oss",
@@ -139,7 +143,8 @@ LARGE = Scale(
                 "num_local_experts": 2,
                 "num_experts_per_tok": 1,
                 "intermediate_size": 64,
-                "max_position_embeddings": 131072,
+                "max_position_embeddings": 4096,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
             },
         },
     },
@@ -149,6 +154,7 @@ LARGE = Scale(
     copied=1 << 32,
     product=8192,
     repeats=5,
+    model_repeats=3,
 )
 TOY = Scale(
     heads={"toy": Heads(4, 2, 16, 24, sinks=True)},
@@ -174,6 +180,7 @@ TOY = Scale(
     copied=1 << 16,
     product=32,
     repeats=2,
+    model_repeats=3,
 )
 SMALL = {
     "vocab_size": 512,
@@ -322,6 +329,13 @@ def measured(call: Callable[[], Any], device: str, repeats: int) -> tuple[float,
     if bytes_held is None:
         call()
     return statistics.median([timed(call, device) for _ in range(repeats)]), bytes_held
+
+
+def middle_and_spread(found: Sequence[Mapping[str, float]]) -> Found:
+    """Median of each figure of several repeats, and under `spread` what lies between the extremes, as a share of it."""
+    middle = {name: statistics.median(each[name] for each in found) for name in found[0]}
+    ends = {name: [pick(each[name] for each in found) for pick in (min, max)] for name in middle}
+    return {**middle, "spread": {name: (high - low) / (middle[name] or 1.0) for name, (low, high) in ends.items()}}
 
 
 def timed(call: Callable[[], Any], device: str) -> float:
@@ -745,7 +759,7 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
 def measure_model(campaign: Campaign, name: str, method: str) -> Found:
     """Seconds of reading prompts, of a written token and of scoring the last 256; peaks of memory."""
     model, scale = campaign.model(name), campaign.scale
-    found: Found = {"read_bytes": read_bytes(model.reader.network)}
+    found: Found = {"read_bytes": read_bytes(model.reader.network), "trained_length": model.model.trained_length}
     for length in scale.prefills:
         if method == "stock":
             found[str(length)] = said(functools.partial(stock, campaign, model, length))
@@ -765,20 +779,22 @@ def measure_model(campaign: Campaign, name: str, method: str) -> Found:
 
 def measure_method(campaign: Campaign, model: Any, attention: Attention, length: int) -> Found:
     """The figures of an Attention that the model has."""
-    scale, device, repeats = campaign.scale, campaign.device, 1
+    scale, device = campaign.scale, campaign.device
     rooms = 1, scale.room // 4, scale.room
     asked = [functools.partial(model.write, writes(1, length, room)[0]) for room in rooms]
-    last, write_bytes = measured(asked[2], device, repeats)
-    first, some = (timed(call, device) for call in asked[:2])  # warm: each is a part of the last
-    end = scores(1, length, length - min(256, length // 2))[0]
-    score, score_bytes = measured(functools.partial(model.score, end), device, repeats)
+    score = functools.partial(model.score, scores(1, length, length - min(256, length // 2))[0])
+    write_bytes, score_bytes = (peak(call, device) for call in (asked[2], score))
+    if write_bytes is None:
+        asked[2](), score()  # warm: the others are a part of these
+    repeats = []
+    for _ in range(scale.model_repeats):
+        first, some, last, scored = (timed(call, device) for call in (*asked, score))
+        token, with_recording = (last - some) / (rooms[2] - rooms[1]), (some - first) / (rooms[1] - 1)
+        repeats.append({"prefill": first, "token": token, "token_with_recording": with_recording, "score": scored})
     found = {
-        "prefill": first,
-        "token": (last - some) / (rooms[2] - rooms[1]),
-        "token_with_recording": (some - first) / (rooms[1] - 1),
+        **middle_and_spread(repeats),
         "repeated": model.reader.repeated,
         "cache_bytes": cache_bytes(model.reader.network, seen_keys(attention, length)),
-        "score": score,
         "score_bytes": score_bytes,
         "write_bytes": write_bytes,
     }
@@ -824,13 +840,17 @@ def stock(campaign: Campaign, model: Any, length: int) -> Found:
             logits = network(input_ids=feed, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
             feed = logits[:, -1:].argmax(-1)
 
-    first, last = (seconds(functools.partial(write, count), device, 1) for count in (1, room))
+    calls: list[Callable[[], Any]] = [functools.partial(write, count) for count in (1, room)]
     keep = min(256, length // 2)
-    score, score_bytes = measured(lambda: network(input_ids=ids, logits_to_keep=keep, use_cache=False), device, 1)
+    calls.append(lambda: network(input_ids=ids, logits_to_keep=keep, use_cache=False))
+    score_bytes = peak(calls[2], device)
+    calls[1]()
+    repeats = []
+    for _ in range(campaign.scale.model_repeats):
+        first, last, scored = (timed(call, device) for call in calls)
+        repeats.append({"prefill": first, "token": (last - first) / (room - 1), "score": scored})
     return {
-        "prefill": first,
-        "token": (last - first) / (room - 1),
-        "score": score,
+        **middle_and_spread(repeats),
         "score_bytes": score_bytes,
         "cache_bytes": cache_bytes(network, length),
     }
@@ -1049,7 +1069,7 @@ def show(record: Found) -> None:
     if rate:
         print(f"\nA copy moves {rate / 1e12:.2f} TB/s, read and written;", end=" ")
         print(f"a matrix product makes {done['measure/machine']['operations_per_second'] / 1e12:.0f} TFLOP/s.")
-    show_kernels(done)
+    show_kernels(done, "plain" if record["format"] == 1 else "sdpa")
     show_models(done, rate)
     show_sides(done)
 
@@ -1058,9 +1078,10 @@ def table(*head: str) -> None:
     print(f"\n| {' | '.join(head)} |\n| {' | '.join('---' for _ in head)} |")
 
 
-def show_kernels(done: Found) -> None:
+def show_kernels(done: Found, picked: str) -> None:
+    """Times over one kernel's: of whole texts over the picked one, of steps over the plain one."""
     start = "measure/kernels/"
-    for end, what in (("/whole", "a whole text"), ("/one", "a step of writing")):
+    for end, what, base_name in (("/whole", "a whole text", picked), ("/one", "a step of writing", "plain")):
         rows = {
             name.removeprefix(start).removesuffix(end).replace("/", " "): step["seconds"]
             for name, step in done.items()
@@ -1068,10 +1089,11 @@ def show_kernels(done: Found) -> None:
         }
         if not rows:
             continue
-        table(f"{what}, time / plain", *rows)
-        plain = [times["plain"] for times in rows.values()]
-        print(f"| plain, ms | {' | '.join(f'{1000 * each:.3f}' for each in plain)} |")
-        for kernel in dict.fromkeys(kernel for times in rows.values() for kernel in times if kernel != "plain"):
+        rows = {name: times for name, times in rows.items() if not isinstance(times[base_name], str)}
+        table(f"{what}, time / {base_name}", *rows)
+        plain = [times[base_name] for times in rows.values()]
+        print(f"| {base_name}, ms | {' | '.join(f'{1000 * each:.3f}' for each in plain)} |")
+        for kernel in dict.fromkeys(kernel for times in rows.values() for kernel in times if kernel != base_name):
             found = [times.get(kernel) for times in rows.values()]
             cells = [
                 "failed" if isinstance(each, str) else "" if each is None else f"{each / base:.2f}"
@@ -1092,6 +1114,11 @@ def show_models(done: Found, rate: float | None) -> None:
         "score, GB",
         "batch, tokens/s",
     )
+    if trained := {
+        name.split("/")[2]: step["trained_length"] for name, step in rows.items() if "trained_length" in step
+    }:
+        print(f"\nTrained lengths: {', '.join(f'{name} {length}' for name, length in trained.items())}. ", end="")
+        print("In brackets: the largest less the smallest repeat, of the median.")
     if rows:
         table("model", "length", *head)
     for name, step in rows.items():
@@ -1101,9 +1128,9 @@ def show_models(done: Found, rate: float | None) -> None:
             base = None if isinstance(base, str) else base
             reads = (step["read_bytes"] + at["cache_bytes"]) / at["token"] / (rate or math.inf)
             cells = [
-                f"{at['prefill']:.3f}",
+                f"{at['prefill']:.3f}{_spread_of(at, 'prefill')}",
                 f"{at['prefill'] / base['prefill']:.2f}" if base else "",
-                f"{1000 * at['token']:.2f}",
+                f"{1000 * at['token']:.2f}{_spread_of(at, 'token')}",
                 f"{at['token'] / base['token']:.2f}" if base else "",
                 f"{1000 * at['token_with_recording']:.2f}" if "token_with_recording" in at else "",
                 f"{reads:.0%}",
@@ -1111,6 +1138,10 @@ def show_models(done: Found, rate: float | None) -> None:
                 f"{at['batch_tokens_per_second']:.0f}" if "batch_tokens_per_second" in at else "",
             ]
             print(f"| {name.removeprefix('measure/models/')} | {length} | {' | '.join(cells)} |")
+
+
+def _spread_of(at: Found, figure: str) -> str:
+    return f" ({at['spread'][figure]:.0%})" if "spread" in at else ""
 
 
 def show_sides(done: Found) -> None:

@@ -17,15 +17,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lexbench.core.record import Record
 from lexbench.stats import costs
-from lexbench.store.records_file import RECORDS_FILE_NAME
+from lexbench.stats.records import build_records
 
 COSTS = ("seconds", "tokens")
 
 
 def keep_records(run: Path, file: Path) -> None:
-    """Write the file from records.jsonl, costs.jsonl and jobs/ of a run folder."""
+    """Write the file from the cells, costs.jsonl and jobs/ of a run folder."""
     spent = costs.costs_of_file(run / "costs.jsonl")
-    records = [json.loads(line) for line in (run / RECORDS_FILE_NAME).read_text(encoding="utf-8").splitlines()]
+    records = [record.as_row() for record in build_records([run])]
     rows = [each | {name: getattr(spent.get(each["cell"]), name, None) for name in COSTS} for each in records]
     jobs = (json.loads(job.read_text(encoding="utf-8")) for job in sorted((run / "jobs").glob("*.json")))
     machines = {json.dumps(job["provenance"], sort_keys=True) for job in jobs}
@@ -40,7 +40,7 @@ def repeated(table: pa.Table) -> list[str]:
 
 
 def read_records(file: Path) -> list[Record]:
-    """Records of such a file, in the order of records.jsonl."""
+    """Records of such a file, in the order of the run's."""
     rows = pq.read_table(file).to_pylist()
     return [Record(**{name: value for name, value in row.items() if name not in COSTS}) for row in rows]
 

@@ -82,6 +82,37 @@ def test_what_is_raised_in_all_processes_leaves_them_in_step(pair: tuple[Hf, Hf]
     np.testing.assert_allclose(one[0], two[0], atol=1e-4)
 
 
+@pytest.mark.slow
+def test_a_process_that_ends_is_said_in_one_line_and_the_first_one_takes_others_along() -> None:
+    program = """
+import os, signal, sys
+import lexbench
+from lexbench import Attention
+from lexbench.backends.hf.backend import Hf
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.core import registry
+hf = Hf(read_model(registry.read_named_config("model", "lexlet")), tensor_parallel=2)
+[other] = hf._followers._processes
+if sys.argv[1] == "first":
+    os.kill(os.getpid(), signal.SIGKILL)
+other.kill(), other.wait()
+question = lexbench.task("last_segment", corpus="synthetic").questions(hf.tokenizer, 400, 1, 0)[0]
+for _ in range(2):
+    try:
+        hf.score(question)
+    except lexbench.ConfigError as error:
+        print(error)
+"""
+    said = {}
+    for killed in ("first", "other"):  # errors are heard until the last process that could write some has ended
+        ran = subprocess.run([sys.executable, "-c", program, killed], capture_output=True, text=True, timeout=300)
+        said[killed] = ran.stdout.splitlines()
+    assert said["other"] == [
+        "a process of backend.tensor_parallel has ended with -9: repeat the command",
+        "the processes of backend.tensor_parallel have ended: repeat the command",
+    ]
+
+
 def test_an_attention_over_all_heads_of_a_layer_is_refused(lexlet: Model) -> None:
     with pytest.raises(Refused, match="head_ratios"):
         check_heads_apart(lexbench.method("ms_poe").attention(lexlet, LENGTH))

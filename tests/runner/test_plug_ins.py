@@ -50,7 +50,7 @@ class Given(Task):
 
     def questions(self, tokenizer, length, n, seed):
         prompt = np.full(length - 1, 5)
-        return [Generate(index=index, cluster=str(index), prompt=prompt, room=1) for index in range(n)]
+        return [Generate(index=index, cluster=str(index), prompt=prompt, max_new_tokens=1) for index in range(n)]
 
     def score(self, question, answer):
         about = {{"index": question.index, "cluster": question.cluster, "tokens": question.length}}

@@ -26,6 +26,7 @@ from lexbench.stats.records import records_of
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store, _derived
 from tests.report.fake_run import cell, finished, keep, likelihood_sample
+from tools.keep_records import read_records
 
 ODD = np.array([0.0, -0.0, 1e-45, 3.4028235e38, np.inf, -np.inf, 1 / 3], np.float32)
 PAYLOAD = np.array([0x7FC01234], np.uint32).view(np.float32)  # a NaN that is not the usual one
@@ -484,7 +485,7 @@ def test_committed_cells_are_such_files_and_give_records() -> None:
     found = store.load(names)
     assert [each.cell.id for each in found] == names
     assert store.problems == []
-    known = {(row["cell"], row["metric"]): row for row in map(json.loads, (store.folder / "records.jsonl").open())}
+    known = {(each.cell, each.metric): vars(each) for each in read_records(store.folder.with_suffix(".parquet"))}
     for each in found:
         old = each.cell.task.startswith("last_segment")
         assert all((sample.parts, sample.statistics) == ((), {}) for sample in each.samples)

@@ -41,7 +41,7 @@ def test_a_plain_counter_answers_at_every_exact_length(lexlet: FastTokenizer, as
     task = lexbench.task("aggregate", ask=ask)
     for question in asked(lexlet, length, 12, ask=ask):
         text = lexlet.decode(question.prompt)
-        assert question.length == len(question.prompt) + question.room == length
+        assert question.length == len(question.prompt) + question.max_new_tokens == length
         assert len(labels_of(text)) == question.facts["lines"] > length / 20, "lines fill the length"
         assert [counted(text)] == question.facts["expected"] and question.answer == f" {counted(text)}"
         assert set(task.score(question, written(question.answer, lexlet)).scores.values()) == {1.0}

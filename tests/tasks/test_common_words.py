@@ -120,7 +120,7 @@ def test_a_list_that_needs_more_words_is_refused(tokenizer: FastTokenizer, monke
 
 def test_what_grows_is_the_number_of_other_words_alone(lexlet: FastTokenizer) -> None:
     for short, long in zip(*(questions_of(common(), lexlet, length, 6) for length in (800, 3200)), strict=True):
-        assert (short.answer, short.room) == (long.answer, long.room)
+        assert (short.answer, short.max_new_tokens) == (long.answer, long.max_new_tokens)
         one, other = (Counter(listed(lexlet.decode(question.prompt))) for question in (short, long))
         assert set(one) < set(other)
         assert all(other[word] == count for word, count in one.items())

@@ -136,7 +136,7 @@ def test_only_dots_fill_what_is_left(tokenizer: FastTokenizer) -> None:
 
 def test_words_and_shares_are_the_same_at_every_length(lexlet: FastTokenizer) -> None:
     for short, long in zip(*(questions_of(frequent(), lexlet, length, 6) for length in (1000, 8000)), strict=True):
-        assert (short.answer, short.room) == (long.answer, long.room)
+        assert (short.answer, short.max_new_tokens) == (long.answer, long.max_new_tokens)
         one, other = (Counter(coded(lexlet.decode(question.prompt))) for question in (short, long))
         assert set(one) == set(other)
         ratios = [other[word] / one[word] for word in short.facts["expected"]]

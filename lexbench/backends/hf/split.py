@@ -84,8 +84,13 @@ class Followers:
             if isinstance(error, OutOfMemory):
                 self.close()
             raise
-        except BaseException:
+        except BaseException as error:
+            codes = [code for process in self._processes if (code := process.poll()) is not None]
             self.close()
+            if codes and isinstance(error, RuntimeError):  # the group's own word for a process that is gone
+                raise ConfigError(
+                    f"a process of backend.tensor_parallel has ended with {codes[0]}: repeat the command"
+                ) from error
             raise
         finally:
             self._busy = False
