@@ -18,7 +18,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Generate, GenerateAnswer, Tokens
 from lexbench.methods.scaled import ropes_of_model
-from lexbench.parts.serving.identify import identify, pack, probes
+from lexbench.parts.serving.identify import ask, identify, pack, probes
 from lexbench.parts.serving.identify.make import make_pack
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, possible_setups
 
@@ -244,8 +244,8 @@ def test_what_else_is_wrong_with_a_server_is_said() -> None:
     )
 
     def said(server: Served) -> list[str]:
-        served = one.served_nats(server)
-        return probes.find_faults(one, server, served, identify.identify(one, served))
+        served = ask.ask_about_pack(one, server)
+        return probes.find_faults(one, server, served, identify.identify(one, served.nats))
 
     assert said(Served()) == []
     [opening] = said(Served(bos=False))

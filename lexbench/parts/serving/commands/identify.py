@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from lexbench.commands import hydra_config
@@ -35,10 +35,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.backends import Backend
     from lexbench.checkpoints.checkpoint import folder_of, read_model
     from lexbench.checkpoints.tokenizer import load_tokenizer
-    from lexbench.core.record import Refused
     from lexbench.methods.composition import read_method
     from lexbench.methods.scaled import attention_of
-    from lexbench.parts.serving.identify import identify, pack, probes
+    from lexbench.parts.serving.identify import decide, identify, pack
     from lexbench.runner.backend_pool import backend_for_job
 
     if "=" in options.pack.name and not options.pack.exists():
@@ -58,19 +57,10 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
                 backend.attend(attention_of(method, model, length))
             yield backend
 
-    with backend_for(reference.length) as backend:
-        served = reference.served_nats(backend)
-        found = identify.identify(reference, served)
-        odd = probes.find_faults(reference, backend, served, found)
-    if longer := identify.longer_texts_to_decide(reference, found):
-        try:
-            with backend_for(longer.length) as backend:
-                found = identify.identify(longer, longer.served_nats(backend))
-        except Refused as refusal:
-            odd.append(f"its texts of {longer.length} tokens, which would tell more, are refused: {refusal.reason}")
-    found = replace(found, odd=odd)
+    found = decide.identify_served(reference, backend_for)
     print(json.dumps(asdict(found), indent=1) if options.json else identify.identification_text(found))
-    return 0 if found.named and not found.odd and expected in (None, found.verdict) else 1
+    right = found.named and not found.odd and not found.cut and expected in (None, found.verdict)
+    return 0 if right else 1
 
 
 COMMAND = Command(
