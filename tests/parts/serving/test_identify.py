@@ -311,7 +311,8 @@ def test_a_planted_setup_is_named_from_the_command_line(tmp_path: Path, capsys: 
     file = str(tmp_path / "lexlet.npz")
     assert main.main(["fingerprint", "model=lexlet", "corpus=synthetic", "length=96", "n=6", "--out", file]) == 0
     said = capsys.readouterr().out
-    assert "on 6 texts of 96 tokens\n3 that rounding hides there, on 2 texts of 256 tokens\n" in said
+    assert "on 6 texts of 96 tokens\n30 setups, on 1 text of 256 tokens\n" in said
+    assert "3 that rounding hides there, on 2 texts of 256 tokens\n" in said
     for words, verdict, code in (
         ([], OWN_SETUP_LABEL, 0),
         (["method=yarn", "method.factor=4"], "YaRN 4", 0),

@@ -16,7 +16,7 @@ import torch
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.errors import ConfigError
-from lexbench.parts.serving.identify import identify, pack, prefixes
+from lexbench.parts.serving.identify import identify, measure, pack, prefixes
 from lexbench.parts.serving.identify.measure import KeptReadings, Reading
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
@@ -227,3 +227,27 @@ def test_a_chat_is_asked_in_messages(tmp_path: Path, capsys: pytest.CaptureFixtu
         words = ["model=lexlet", f"model.path={folder}", "backend=openai", f"backend.url={plain.url}"]
         assert main.main(["identify", str(file), *words]) == 2
     assert "the pack was made with backend.chat=true, the server is asked without" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_pack_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, count, most = measure.PlannedTexts.read, [0], [3]
+
+    def counted(self: measure.PlannedTexts, backend: Any) -> Reading:
+        if count[0] == most[0]:
+            raise KeyboardInterrupt
+        count[0] += 1
+        return read(self, backend)
+
+    monkeypatch.setattr(measure.PlannedTexts, "read", counted)
+    files = [tmp_path / name for name in ("whole.npz", "resumed.npz")]
+    words = ["fingerprint", "model=lexlet", "corpus=synthetic", "length=64", "n=2", "--out"]
+    assert main.main([*words, str(files[1])]) == 130 and not files[1].exists()
+    assert len(list((tmp_path / "resumed.npz.part").iterdir())) == 3
+    most[0] = 1000
+    assert main.main([*words, str(files[1])]) == 0
+    resumed, count[0] = count[0] - 3, 0
+    assert main.main([*words, str(files[0])]) == 0
+    assert resumed == count[0] - 3 and files[0].read_bytes() == files[1].read_bytes()
+    assert not (tmp_path / "resumed.npz.part").exists()

@@ -12,18 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable, write_bytes
 from lexbench.core.model import Model
-from lexbench.methods.composition import method_entries
 from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify.identify import blocks_per_text, identify
-from lexbench.parts.serving.identify.measure import KeptReadings, TextPlan, measure_texts
+from lexbench.parts.serving.identify.measure import KeptReadings, TextPlan, measure_texts, texts_job
 from lexbench.parts.serving.identify.pack import MAX_PACK_BYTES, ReferencePack, pack_bytes
 from lexbench.parts.serving.identify.prefixes import N_STORED_TOKENS
 from lexbench.parts.serving.identify.setups import AttentionSetup, possible_setups
-from lexbench.runner.job import Job
 
 DEFAULT_TEXT_TOKENS = 512
 """Usual tokens of a text, where twice the trained length is not less."""
@@ -34,6 +31,8 @@ N_WRITTEN_TOKENS = 16
 """Tokens that are written in place of each text's last ones."""
 LONGER_TEXT_FACTOR = 8
 """Length of longer texts and of the far one, in lengths of the others, at most."""
+MAX_FAR_TOKENS_SHARE = 0.5
+"""Tokens of the far text, as a share of those of all others; twice a text's length are always allowed."""
 TEXTS_PER_LONGER_TEXT = 4
 """Texts for each longer text; there are two longer ones at least."""
 MIN_COMPRESSED_SHARE = 0.75
@@ -72,7 +71,7 @@ def make_pack(
     if backend.get("name") != "hf":
         raise ConfigError(f"a fingerprint is made with backend=hf, got backend={backend.get('name')}: leave it out")
     length = length or min(2 * model.trained_length, DEFAULT_TEXT_TOKENS)
-    longer, far = min(LONGER_TEXT_FACTOR * length, model.trained_length), _far_length(model, length)
+    longer = min(LONGER_TEXT_FACTOR * length, model.trained_length)
     config = {**backend, "dtype": "float32" if backend.get("dtype", "auto") == "auto" else backend["dtype"]}
     wanted, part = possible_setups(model, length), length // 4
     n, opening = DEFAULT_N_TEXTS if n is None else n, min(N_OPENING_TARGETS, part)
@@ -92,21 +91,9 @@ def make_pack(
     kept = KeptReadings(out.with_name(f"{out.name}.part"))
 
     def measured(wanted: Sequence[AttentionSetup], length: int, n: int, plan: TextPlan) -> ReferencePack:
-        job = Job.of(
-            model=model,
-            methods=method_entries(["none"]),
-            tasks=[{**registry.read_named_config("task", "last_segment"), "name": "last_segment"}],
-            corpus=corpus,
-            backend=backend,
-            lengths=[length],
-            multiples=None,
-            n=n,
-            seeds=[seed],
-            results=None,
-        )
-        return measure_texts(job, config, wanted, plan, kept)
+        return measure_texts(texts_job(model, corpus, backend, length, n, seed), config, wanted, plan, kept)
 
-    half = length - length // 2
+    half, far = length - length // 2, far_length(model, length, n)
     made = measured(wanted, length, n, TextPlan(opening, half, prefixes, part, min(N_WRITTEN_TOKENS, part)))
     if far > length:
         plan = TextPlan(0, N_FAR_TARGETS, min(N_FAR_PREFIXES, prefixes), far - N_FAR_TARGETS, 0)
@@ -124,11 +111,15 @@ def make_pack(
     return made
 
 
-def _far_length(model: Model, length: int) -> int:
-    """Tokens of the far text: the deployed length, or 8 times the others' where that is less."""
+def far_length(model: Model, length: int, n: int) -> int:
+    """Tokens of the far text: the deployed length, or less where the others are few or short.
+
+    Under all setups it takes most of the time: so it is half as long as n texts of `length` together, or shorter.
+    """
     plain = [rope.plain for rope in ropes_of_model(model)]
     deployed = max((each.max_position_embeddings or each.trained_length for each in plain), default=length)
-    return min(deployed, LONGER_TEXT_FACTOR * length)
+    most = max(2 * length, int(MAX_FAR_TOKENS_SHARE * n * length))
+    return min(deployed, LONGER_TEXT_FACTOR * length, most)
 
 
 def _far_setups(model: Model, wanted: Sequence[AttentionSetup], far: int) -> list[AttentionSetup]:

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.files import read_bytes, write_bytes
+from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, ClassifyTokens, ClassifyTokensAnswer, Loglikelihood, Tokenizer, Tokens
 from lexbench.core.version import __version__
+from lexbench.methods.composition import method_entries
 from lexbench.parts.serving.identify.pack import (
     PACK_FORMAT_VERSION,
     Nats,
@@ -69,14 +72,16 @@ class KeptReadings:
     """Readings in a folder beside the pack, by a hash of what was read and how.
 
     Args:
-        folder: made with the first reading.
+        folder: made with the first reading; None: nothing is kept.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def get(self, key: Mapping[str, Any], read: Callable[[], Reading]) -> Reading:
-        """The kept reading of this key; if there is none, or half of one, what `read` gives, which is then kept."""
+        """The kept reading of this key; if there is none, what `read` gives, which is then kept."""
+        if self._folder is None:
+            return read()
         name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:32]
         file = self._folder / f"{name}.npz"
         if file.is_file():
@@ -91,7 +96,8 @@ class KeptReadings:
 
     def remove(self) -> None:
         """Remove the folder: the pack is written."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class PlannedTexts:
@@ -192,6 +198,30 @@ def _nats_of(question: ClassifyTokens, nll: Nats, places: NDArray[np.int64], ids
     return found
 
 
+def texts_job(
+    model: Model, corpus: Mapping[str, Any] | None, backend: Mapping[str, Any], length: int, n: int, seed: int
+) -> Job:
+    """The job whose texts are read: last segments of a corpus; None: of the usual one."""
+    return Job.of(
+        model=model,
+        methods=method_entries(["none"]),
+        tasks=[{**registry.read_named_config("task", "last_segment"), "name": "last_segment"}],
+        corpus=corpus,
+        backend=backend,
+        lengths=[length],
+        multiples=None,
+        n=n,
+        seeds=[seed],
+        results=None,
+    )
+
+
+def texts_of_job(job: Job, tokenizer: Tokenizer) -> Tokens:
+    """[texts, length] ids."""
+    [length], [seed] = job.lengths, job.seeds
+    return np.stack([_tokens_of_question(each) for each in job.tasks[0].obj.questions(tokenizer, length, job.n, seed)])
+
+
 def measure_texts(
     job: Job, config: Mapping[str, Any], wanted: Sequence[AttentionSetup], plan: TextPlan, kept: KeptReadings
 ) -> ReferencePack:
@@ -207,12 +237,10 @@ def measure_texts(
     from lexbench.backends.hf.backend import Hf  # torch is loaded only where a pack is made
     from lexbench.backends.hf.mistakes import rotate_wrong_pairs, round_to_eight_bits
 
-    [length], [seed] = job.lengths, job.seeds
+    [length] = job.lengths
     with backend_for_job(job.model, config, length) as loaded:
         assert isinstance(loaded, Hf), "checked before"
-        texts = np.stack(
-            [_tokens_of_question(each) for each in job.tasks[0].obj.questions(loaded.tokenizer, length, job.n, seed)]
-        )
+        texts = texts_of_job(job, loaded.tokenizer)
         loaded.attend(wanted[0].attention)
         planned = PlannedTexts(loaded, texts, plan, bool(config.get("chat")))
         asked = [planned.texts.tolist(), planned.places.tolist(), planned.ids.tolist(), planned.frame]
