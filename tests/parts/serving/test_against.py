@@ -33,7 +33,7 @@ def test_what_grows_with_the_length_is_no_rounding(
 ) -> None:
     one = np.array([[1.0, -1.0, np.nan]])
     found = compared(near * one, behind * one, None if far is None else far * one, 900, "prompts")
-    assert (found.same, found.near, found.distance) == (same, pytest.approx(near), pytest.approx(behind))
+    assert found.same == same and [found.near, found.distance] == pytest.approx([near, behind])
     assert found.verdict.startswith(said)
 
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_compared_is_one_line(words: list[str], said: str, capsys
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", [Engine, PlainServer])
 def test_a_scaling_that_only_one_server_has_is_seen(kind: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """By prompts and by next tokens: bfloat16 is no difference, a base that is off by a percent or NTK is one."""
+    """By prompts and by next tokens: bfloat16 is no difference, NTK of factor 2 is one."""
     more: dict[str, Any] = VLLM if kind is Engine else {}
     others: list[tuple[dict[str, Any], int]] = [({**PLAIN, "dtype": torch.bfloat16}, 0), ({}, 1)]
     for fields, code in others:
