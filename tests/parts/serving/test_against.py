@@ -8,7 +8,7 @@ import torch
 
 from lexbench.commands import main
 from lexbench.core.record import Refused
-from lexbench.parts.serving.identify.against import compared
+from lexbench.parts.serving.identify.against import compare_differences
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
 from tools.serving import Engine
@@ -32,14 +32,14 @@ def test_what_grows_with_the_length_is_no_rounding(
     near: float, behind: float, far: float | None, same: bool, said: str
 ) -> None:
     one = np.array([[1.0, -1.0, np.nan]])
-    found = compared(near * one, behind * one, None if far is None else far * one, 900, "prompts")
+    found = compare_differences(near * one, behind * one, None if far is None else far * one, 900, "prompts")
     assert found.same == same and [found.near, found.distance] == pytest.approx([near, behind])
     assert found.verdict.startswith(said)
 
 
 def test_servers_without_a_token_in_common_are_refused() -> None:
     with pytest.raises(Refused, match="tell no token in common"):
-        compared(np.full((1, 2), np.nan), np.ones((1, 2)), None, 9, "next tokens")
+        compare_differences(np.full((1, 2), np.nan), np.ones((1, 2)), None, 9, "next tokens")
 
 
 @pytest.mark.parametrize(

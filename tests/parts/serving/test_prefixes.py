@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from lexbench.backends.openai.backend import OpenAI
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.errors import ConfigError
-from lexbench.parts.serving.identify import identify, measure, pack, prefixes
+from lexbench.parts.serving.identify import ask, identify, measure, pack, prefixes
 from lexbench.parts.serving.identify.measure import KeptReadings, Reading
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
@@ -113,6 +115,15 @@ def test_a_reading_is_kept_until_its_pack_is_written(tmp_path: Path) -> None:
     assert count == [2]
     kept.remove()
     assert not (tmp_path / "a.npz.part").exists()
+
+
+def test_a_pack_without_next_tokens_is_to_be_made_anew() -> None:
+    model = read_model({"name": "lexlet", "path": "lexbench:lexlet"})
+    with scripted.serving(PlainServer(form="ids").answer) as server:
+        backend = OpenAI(model, url=server.url, retries=0)
+        with pytest.raises(ConfigError, match=r"gives no log-probabilities of a prompt, .* no next tokens to ask for"):
+            ask.ask_about_pack(made(), backend)
+        backend.close()
 
 
 @pytest.fixture(scope="module")

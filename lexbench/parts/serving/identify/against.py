@@ -117,10 +117,10 @@ def compare_servers(model: Model, one: Mapping[str, Any], other: Mapping[str, An
                 at_far = _difference_of_prompts(pair, text, N_FAR_TARGETS)
             else:
                 at_far = _difference_of_next_tokens(pair, text, far - N_FAR_TARGETS)
-    return compared(moved[:, :begin], moved[:, begin:], at_far, max(far, length), route)
+    return compare_differences(moved[:, :begin], moved[:, begin:], at_far, max(far, length), route)
 
 
-def compared(near: Nats, behind: Nats, far: Nats | None, length: int, route: str) -> ServerComparison:
+def compare_differences(near: Nats, behind: Nats, far: Nats | None, length: int, route: str) -> ServerComparison:
     """The verdict on differences (nats, NaN where a server does not tell) near the beginning of texts and behind it."""
     sizes = [_rms(each) for each in (near, behind)]
     at_far = None if far is None else _rms(far)

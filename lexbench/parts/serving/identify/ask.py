@@ -58,15 +58,15 @@ def ask_about_pack(pack: ReferencePack, backend: Backend, route: str | None = No
             return ServedPack(reference=pack, nats=pack.served_nats(backend), route=PROMPT_ROUTE)
         except Deferred:
             raise
-        except Refused:
+        except Refused as refusal:
             if route is not None or not isinstance(backend, OpenAI):
                 raise
+            if pack.prefixes is None:
+                remedy = "make it anew with lexbench fingerprint, with a lower n where it has nearly 1 MB"
+                raise ConfigError(f"{refusal.reason}; and the pack has no next tokens to ask for: {remedy}") from None
     assert isinstance(backend, OpenAI), "only servers refuse likelihoods of prompts"
     if pack.prefixes is None:
-        raise ConfigError(
-            f"{backend.name} gives no log-probabilities of prompts, and the pack has no next tokens for texts of "
-            f"{pack.length} tokens: make it anew with lexbench fingerprint, with a lower n where it is large"
-        )
+        raise Refused("the pack has no next tokens for them")
     if backend.asks_in_chat != pack.prefixes.in_chat:
         wanted, other = ("with", "without") if backend.asks_in_chat else ("without", "with")
         raise ConfigError(
@@ -75,7 +75,5 @@ def ask_about_pack(pack: ReferencePack, backend: Backend, route: str | None = No
         )
     served = ask_prefixes(pack.prefixes, pack.tokens, backend)
     found = pack.prefixes.flat(served.nats)
-    route = (
-        f"the {served.told} likeliest next tokens behind {served.slips.size} prefixes, as it gives no {PROMPT_ROUTE}"
-    )
+    route = f"the {served.told} likeliest next tokens behind {served.slips.size} prefixes ({PROMPT_ROUTE} are refused)"
     return ServedPack(reference=pack.of_prefixes(), nats=found, route=route, prefixes=served, asked=pack.prefixes)
