@@ -68,25 +68,13 @@ def test_what_is_no_distribution_is_refused() -> None:
 
 
 def test_a_server_that_allows_five_is_asked_for_five() -> None:
-    counts: list[int] = []
-
-    def answer(body: scripted.Body) -> scripted.Reply:
-        if set(body) - scripted.STANDARD or isinstance(body["prompt"], str) or body.get("echo"):
-            return 400, {"error": {"message": "unsupported"}}
-        count = body.get("logprobs") or 0
-        if count > 5:
-            return 400, {"error": {"message": "logprobs must be at most 5"}}
-        counts.append(count)
-        row = {f"token_id:{each}": -1.0 - each for each in range(count)}
-        choice = {"text": ",", "logprobs": {"token_logprobs": [-1.0], "top_logprobs": [row]}}
-        return 200, scripted.completion(len(body["prompt"]), choice)
-
     model = read_model({"name": "lexlet", "path": "lexbench:lexlet"})
     questions = [Generate(index=0, cluster="", prompt=np.arange(size), max_new_tokens=1) for size in (3, 4, 5)]
-    with scripted.serving(answer) as server:
-        backend = OpenAI(model, url=server.url, retries=0)
-        counts.clear()
+    with scripted.serving(scripted.next_tokens(5)) as server:
+        backend = OpenAI(model, url=server.url, retries=0, concurrency=1)
+        server.asked.clear()
         [first, second] = backend.likeliest_next_tokens([questions[:2], questions[2:]])
         backend.close()
-    assert counts == [5, 5, 5] and [len(first), len(second)] == [2, 1]
+    assert [(len(each["prompt"]), each["logprobs"]) for each in server.asked] == [(3, 20), (3, 5), (4, 5), (5, 5)]
+    assert [len(first), len(second)] == [2, 1]
     assert dict(first[0].nats) == {each: 1.0 + each for each in range(5)}

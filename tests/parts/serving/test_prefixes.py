@@ -119,7 +119,7 @@ def test_a_reading_is_kept_until_its_pack_is_written(tmp_path: Path) -> None:
 
 def test_a_pack_without_next_tokens_is_to_be_made_anew() -> None:
     model = read_model({"name": "lexlet", "path": "lexbench:lexlet"})
-    with scripted.serving(PlainServer(form="ids").answer) as server:
+    with scripted.serving(scripted.next_tokens(20)) as server:
         backend = OpenAI(model, url=server.url, retries=0)
         with pytest.raises(ConfigError, match=r"gives no log-probabilities of a prompt, .* no next tokens to ask for"):
             ask.ask_about_pack(made(), backend)
