@@ -50,8 +50,11 @@ class PrefixReference:
 
     @property
     def block(self) -> int:
-        """Nats of two prefixes, which are taken for independent of those of the next two."""
-        return 2 * int(self.ids.shape[2])
+        """Nats of prefixes that are taken for independent of the next ones: of two, and of one message of a chat.
+
+        There are few messages of a text, and each is read by itself.
+        """
+        return (1 if self.in_chat else 2) * int(self.ids.shape[2])
 
     def flat(self, nats: Nats) -> Nats:
         """[..., texts, prefixes x tokens] of [..., texts, prefixes, tokens]."""
