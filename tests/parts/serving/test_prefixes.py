@@ -19,7 +19,7 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.errors import ConfigError
 from lexbench.parts.serving.identify import ask, identify, measure, pack, prefixes
-from lexbench.parts.serving.identify.measure import KeptReadings, Reading
+from lexbench.parts.serving.identify.readings import KeptReadings, Reading
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
 from tests.parts.serving.test_identify import made

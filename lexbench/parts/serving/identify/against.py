@@ -33,9 +33,10 @@ from lexbench.parts.serving.identify.make import (
     N_WRITTEN_TOKENS,
     far_length,
 )
-from lexbench.parts.serving.identify.measure import KeptReadings, TextPlan, measure_texts, texts_job, texts_of_job
+from lexbench.parts.serving.identify.measure import TextPlan, measure_texts, texts_job, texts_of_job
 from lexbench.parts.serving.identify.pack import Nats, ReferencePack, text_losses
 from lexbench.parts.serving.identify.prefixes import prefix_places, prefix_question
+from lexbench.parts.serving.identify.readings import KeptReadings
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, AttentionSetup
 from lexbench.runner.backend_pool import backend_for_job
 

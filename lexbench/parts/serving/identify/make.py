@@ -17,9 +17,10 @@ from lexbench.core.files import check_writable, write_bytes
 from lexbench.core.model import Model
 from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify.identify import blocks_per_text, identify
-from lexbench.parts.serving.identify.measure import KeptReadings, TextPlan, measure_texts, texts_job
+from lexbench.parts.serving.identify.measure import TextPlan, measure_texts, texts_job
 from lexbench.parts.serving.identify.pack import MAX_PACK_BYTES, ReferencePack, pack_bytes
 from lexbench.parts.serving.identify.prefixes import N_STORED_TOKENS
+from lexbench.parts.serving.identify.readings import KeptReadings
 from lexbench.parts.serving.identify.setups import AttentionSetup, possible_setups
 
 DEFAULT_TEXT_TOKENS = 512

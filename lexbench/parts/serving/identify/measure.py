@@ -1,12 +1,7 @@
-"""Read the texts of a pack under setups of the checkpoint, each reading kept until the pack is written."""
+"""Read the texts of a pack under setups of the checkpoint."""
 
-import hashlib
-import io
-import json
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +12,6 @@ from lexbench.backends import Backend
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.console import Lines, must_hide_bar
-from lexbench.core.files import read_bytes, write_bytes
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, ClassifyTokens, ClassifyTokensAnswer, Loglikelihood, Tokenizer, Tokens
@@ -36,6 +30,7 @@ from lexbench.parts.serving.identify.prefixes import (
     prefix_places,
     prefix_question,
 )
+from lexbench.parts.serving.identify.readings import KeptReadings, Reading
 from lexbench.parts.serving.identify.setups import AttentionSetup
 from lexbench.runner.answers import answer_questions
 from lexbench.runner.backend_pool import backend_for_job
@@ -56,48 +51,6 @@ class TextPlan:
     """Tokens of the shortest prefix."""
     room: int
     """Tokens that are written in place of the last ones."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The nats of one reading of all texts."""
-
-    targets: Nats
-    """[texts, targets]."""
-    likeliest: Nats
-    """[texts, prefixes, tokens] of the stored tokens."""
-
-
-class KeptReadings:
-    """Readings in a folder beside the pack, by a hash of what was read and how.
-
-    Args:
-        folder: made with the first reading; None: nothing is kept.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-
-    def get(self, key: Mapping[str, Any], read: Callable[[], Reading]) -> Reading:
-        """The kept reading of this key; if there is none, what `read` gives, which is then kept."""
-        if self._folder is None:
-            return read()
-        name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:32]
-        file = self._folder / f"{name}.npz"
-        if file.is_file():
-            with np.load(io.BytesIO(read_bytes(file)), allow_pickle=False) as held:
-                return Reading(held["targets"], held["likeliest"])
-        found = read()
-        content = io.BytesIO()
-        np.savez(content, targets=found.targets, likeliest=found.likeliest)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(file, content.getvalue())
-        return found
-
-    def remove(self) -> None:
-        """Remove the folder: the pack is written."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class PlannedTexts:
