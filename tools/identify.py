@@ -246,10 +246,10 @@ def families(
 
 
 def first(reference: pack.ReferencePack, texts: int) -> pack.ReferencePack:
-    """A pack of the first texts, without longer ones."""
+    """A pack of the targets of the first texts, without longer ones."""
     cut = {name: getattr(reference, name)[:texts] for name in ("tokens", "written")}
     more = {name: getattr(reference, name)[:, :texts] for name in ("nll", "noise")}
-    return replace(reference, **cut, **more, longer=None)
+    return replace(reference, **cut, **more, longer=None, far=None, prefixes=None)
 
 
 def right(reference: pack.ReferencePack, found: identify.Identification, label: str) -> str:

@@ -217,3 +217,17 @@ def echo(
         return 200, completion(len(tokens), choice)
 
     return answer
+
+
+def next_tokens(most: int) -> Callable[[Body], Reply]:
+    """Answers by ids that tell the `most` likeliest next tokens, at 1 nat, 2 nats, ..., and nothing of a prompt."""
+
+    def answer(body: Body) -> Reply:
+        count = body.get("logprobs") or 0
+        if set(body) - STANDARD or isinstance(body["prompt"], str) or body.get("echo") or count > most:
+            return 400, {"error": {"message": f"unsupported, or logprobs above {most}"}}
+        row = {f"token_id:{each}": -1.0 - each for each in range(count)}
+        choice = {"text": ",", "logprobs": {"token_logprobs": [-1.0], "top_logprobs": [row]}}
+        return 200, completion(len(body["prompt"]), choice)
+
+    return answer

@@ -13,7 +13,7 @@ from lexbench.backends.completions import Completions, Continue, Likely, Reply, 
 from lexbench.backends.openai.chat import ChatDialect
 from lexbench.backends.openai.dialect import Dialect
 from lexbench.backends.openai.http import Rejected, ServerClient, checked_url
-from lexbench.backends.openai.replies import list_models
+from lexbench.backends.openai.replies import NextTokens, list_models
 from lexbench.backends.thinking import THOUGHT_MARKERS, Form
 from lexbench.checkpoints.checkpoint import end_tokens, folder_of
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
@@ -137,6 +137,11 @@ class OpenAI(Completions, Backend):
         return self._dialect.write(question)
 
     @property
+    def asks_in_chat(self) -> bool:
+        """Whether questions are sent as messages."""
+        return isinstance(self._dialect, ChatDialect)
+
+    @property
     def by_prefix(self) -> bool:
         """vLLM caches common prefixes of prompts, except when it returns log-probabilities of the prompt itself."""
         return self._dialect.able.options
@@ -159,6 +164,19 @@ class OpenAI(Completions, Backend):
             return self._answer_of(question)
 
         return map_in_order(answered, questions, self._concurrency)
+
+    def likeliest_next_tokens(self, texts: Sequence[Sequence[Generate]]) -> list[list[NextTokens]]:
+        """The likeliest tokens behind each prompt of each text, as many as the server tells (20 or 5).
+
+        Texts are asked with `concurrency` of them in flight, the prompts of one in turn: where each begins with the one
+        before, the server reads on from its prefix cache.
+        """
+
+        def asked(prompts: Sequence[Generate], stop: threading.Event) -> list[NextTokens]:
+            self._server.give_up_when(stop)
+            return [self._dialect.likeliest_next_tokens(each) for each in prompts]
+
+        return list(map_in_order(asked, texts, self._concurrency))
 
     def close(self) -> None:
         """Close the connections; the server runs on."""

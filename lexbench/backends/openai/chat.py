@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,14 @@ class ChatDialect(Dialect):
             thought=thought,
             thought_cut=unfinished,
         )
+
+    def _write_one(self, question: Generate, count: int) -> dict[str, Any]:
+        """A choice of one new token, with the likelihoods of so many likeliest ones."""
+        if self._form.thinking != "none":
+            raise Refused("a model that thinks writes its thought first: set backend.thinking=none backend.thought=0")
+        answer, choice = self._chat(self._messages(question), 1, likely={"logprobs": True, "top_logprobs": count})
+        self._check_counts(answer.get("usage"), len(question.prompt), 1, False)
+        return choice
 
     def _check_counts(self, usage: Any, asked: int, most: int, cut: bool) -> None:
         """Refused where the server's own counts say that prompt or answer were cut, or say nothing of the prompt.
@@ -154,9 +163,13 @@ class ChatDialect(Dialect):
         most: int,
         until: Sequence[str] = (),
         thinks: bool | None = None,
+        likely: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The answer to messages, and its only choice; `thinks` None: as the form says."""
-        body: dict[str, Any] = {"messages": messages, self.room_field: most}
+        """The answer to messages, and its only choice; `thinks` None: as the form says.
+
+        `likely`: fields that ask for likelihoods.
+        """
+        body: dict[str, Any] = {"messages": messages, self.room_field: most, **likely}
         if stops := [text for text in until if text][:MAX_STOP_STRINGS]:
             body["stop"] = stops
         if messages[-1]["role"] == "assistant":

@@ -9,10 +9,10 @@ import numpy as np
 
 from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Losses
 from lexbench.backends.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
-from lexbench.backends.openai.replies import Replies, list_models, malformed_answer, value_at
+from lexbench.backends.openai.replies import NextTokens, Replies, list_models, malformed_answer, value_at
 from lexbench.backends.openai.trials import find_contradiction, find_sampling
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Tokenizer, Tokens
+from lexbench.core.task import Generate, Tokenizer, Tokens
 
 MAX_STOP_STRINGS = 4
 """Most stop strings that the interface accepts."""
@@ -23,6 +23,8 @@ LIKELIHOOD_REQUEST_FORMS: Sequence[Mapping[str, Any]] = (
     {"echo": True, "logprobs": 1, "max_tokens": 1},
 )
 """Fields that request the likelihood of a prompt: vLLM's own, then OpenAI's; some servers accept one form only."""
+NEXT_TOKEN_COUNTS = (20, 5)
+"""Likeliest next tokens that are asked for: most servers' limit, and that of some."""
 LONGEST_TOKEN = 512
 """Characters of the longest token: 128 blanks or lines in today's vocabularies."""
 FEWEST_BYTES, BYTES_PER_TOKEN = 1 << 20, 1 << 10
@@ -88,6 +90,7 @@ class Dialect:
         self._replies = Replies(server, tokenizer, vocabulary)
         self.fingerprint: str | None = None
         self.answering: str | None = None
+        self._next_token_count: int | None = None
         self._trying = True
         self.able = self._abilities()
         if self.able.scoring or self.able.options:
@@ -150,6 +153,31 @@ class Dialect:
         # Each part reads the prompt again, but for what the server's prefix cache holds.
         parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
+
+    def likeliest_next_tokens(self, question: Generate) -> NextTokens:
+        """The likeliest tokens behind a prompt, as many as the server tells: 20 or 5; Refused where it tells none.
+
+        The first question finds the number.
+        """
+        counts = NEXT_TOKEN_COUNTS if self._next_token_count is None else (self._next_token_count,)
+        for count in counts:
+            try:
+                choice = self._write_one(question, count)
+            except Rejected:
+                if count == counts[-1]:
+                    raise
+            else:
+                break
+        self._next_token_count = count
+        return self._replies.likeliest_next_tokens(choice)
+
+    def _write_one(self, question: Generate, count: int) -> dict[str, Any]:
+        """A choice of one new token, with the likelihoods of so many likeliest ones."""
+        fields = (
+            {**self._exactly(), "stop_token_ids": [], "return_tokens_as_token_ids": True} if self.able.exact else {}
+        )
+        choice, _ = self._complete(self.able.ids, question.prompt, max_tokens=1, logprobs=count, **fields)
+        return choice
 
     def check_greedy(self) -> None:
         """Refused if the server was seen not to write greedily when it was first met."""

@@ -18,7 +18,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Generate, GenerateAnswer, Tokens
 from lexbench.methods.scaled import ropes_of_model
-from lexbench.parts.serving.identify import identify, pack, probes
+from lexbench.parts.serving.identify import ask, identify, pack, probes
 from lexbench.parts.serving.identify.causes import repetition_cause
 from lexbench.parts.serving.identify.make import make_pack
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, possible_setups
@@ -245,8 +245,8 @@ def test_what_else_is_wrong_with_a_server_is_said() -> None:
     )
 
     def said(server: Served) -> list[str]:
-        served = one.served_nats(server)
-        return probes.find_faults(one, server, served, identify.identify(one, served))
+        served = ask.ask_about_pack(one, server)
+        return probes.find_faults(one, server, served, identify.identify(one, served.nats))
 
     assert said(Served()) == []
     [opening] = said(Served(bos=False))
@@ -362,7 +362,8 @@ def test_a_planted_setup_is_named_from_the_command_line(tmp_path: Path, capsys: 
     file = str(tmp_path / "lexlet.npz")
     assert main.main(["fingerprint", "model=lexlet", "corpus=synthetic", "length=96", "n=6", "--out", file]) == 0
     said = capsys.readouterr().out
-    assert "on 6 texts of 96 tokens\n3 that rounding hides there, on 2 texts of 256 tokens\n" in said
+    assert "on 6 texts of 96 tokens\n30 setups, on 1 text of 256 tokens\n" in said
+    assert "3 that rounding hides there, on 2 texts of 256 tokens\n" in said
     for words, verdict, code in (
         ([], OWN_SETUP_LABEL, 0),
         (["method=yarn", "method.factor=4"], "YaRN 4", 0),

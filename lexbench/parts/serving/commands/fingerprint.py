@@ -24,6 +24,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Write the pack, and say what it holds."""
     from lexbench.checkpoints.checkpoint import read_model
     from lexbench.parts.serving.identify.make import make_pack
+    from lexbench.stats.wording import count_with_noun
 
     config, choices = hydra_config.compose_config(COMMAND, words)
     made = make_pack(
@@ -35,9 +36,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         seed=config["seed"],
         out=options.out,
     )
-    for each, what in ((made, "setups"), (made.longer, "that rounding hides there")):
+    for each, what in ((made, "setups"), (made.far, "setups"), (made.longer, "that rounding hides there")):
         if each is not None:
-            print(f"{len(each.labels)} {what}, on {len(each.tokens)} texts of {each.length} tokens")
+            print(f"{len(each.labels)} {what}, on {count_with_noun(len(each.tokens), 'text')} of {each.length} tokens")
     print(f"{options.out.stat().st_size} bytes")
     print(options.out)
     return 0
@@ -56,6 +57,6 @@ COMMAND = Command(
         Setting("seed=0", "seed of the texts"),
     ),
     config="run",
-    interrupted="no pack is written: a pack is made in one go",
+    interrupted="readings so far are kept in FILE.part: repeat the command to resume",
     epilog=CONFIG_DIR_HELP,
 )

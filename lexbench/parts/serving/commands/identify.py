@@ -4,8 +4,9 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
@@ -17,13 +18,24 @@ from lexbench.commands.command import (
     chosen_method,
     group_config,
 )
+from lexbench.core import registry
 from lexbench.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lexbench.parts.serving.identify.identify import Identification
 
 EXAMPLE_COMMAND = "lexbench identify PACK model=NAME backend=openai backend.url=http://127.0.0.1:8000/v1"
 
+EXAMPLE_COMPARISON = "lexbench identify http://127.0.0.1:8000/v1 --against http://127.0.0.1:8001/v1 model=NAME"
+
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pack", type=Path, metavar="PACK", help="reference pack of the checkpoint")
+    parser.add_argument(
+        "pack", metavar="PACK", help="reference pack of the checkpoint; with --against the URL of a server"
+    )
+    parser.add_argument(
+        "--against", metavar="OTHER", help="compare without a pack: URL of another server, or a checkpoint as in model="
+    )
     parser.add_argument(
         "--expect", metavar="SETUP", help="exit code 1 if the server has another setup than this, e.g. 'YaRN 4'"
     )
@@ -35,20 +47,22 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.backends import Backend
     from lexbench.checkpoints.checkpoint import folder_of, read_model
     from lexbench.checkpoints.tokenizer import load_tokenizer
-    from lexbench.core.record import Refused
     from lexbench.methods.composition import read_method
     from lexbench.methods.scaled import attention_of
-    from lexbench.parts.serving.identify import identify, pack, probes
+    from lexbench.parts.serving.identify import decide, identify, pack
     from lexbench.runner.backend_pool import backend_for_job
 
-    if "=" in options.pack.name and not options.pack.exists():
-        raise ConfigError(f"the pack comes first, got {options.pack}: {EXAMPLE_COMMAND}")
+    if options.against is not None:
+        return _compare(options, words)
+    file = Path(options.pack)
+    if "=" in file.name and not file.exists():
+        raise ConfigError(f"the pack comes first, got {file}: {EXAMPLE_COMMAND}")
     config, choices = hydra_config.compose_config(COMMAND, words)
-    reference = pack.read_pack(options.pack)
+    reference = pack.read_pack(file)
     expected = None if options.expect is None else identify.find_setup_label(reference, options.expect)
     model = read_model(config["model"])
     if load_tokenizer(folder_of(model, weights=False), model.bos).vocabulary != reference.about["vocabulary"]:
-        raise ConfigError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
+        raise ConfigError(f"{file} is of {reference.about['model']}, another tokenizer: give its model=NAME")
     _, method, label = read_method(chosen_method(config, choices, COMMAND.name))
 
     @contextmanager
@@ -58,19 +72,51 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
                 backend.attend(attention_of(method, model, length))
             yield backend
 
-    with backend_for(reference.length) as backend:
-        served = reference.served_nats(backend)
-        found = identify.identify(reference, served)
-        odd = probes.find_faults(reference, backend, served, found)
-    if longer := identify.longer_texts_to_decide(reference, found):
-        try:
-            with backend_for(longer.length) as backend:
-                found = identify.identify(longer, longer.served_nats(backend))
-        except Refused as refusal:
-            odd.append(f"its texts of {longer.length} tokens, which would tell more, are refused: {refusal.reason}")
-    found = replace(found, odd=odd)
-    print(json.dumps(asdict(found), indent=1) if options.json else identify.identification_text(found))
-    return 0 if found.named and not found.odd and expected in (None, found.verdict) else 1
+    found = decide.identify_served(reference, backend_for)
+    return _print_identification(found, expected, options.json)
+
+
+def _print_identification(found: "Identification", expected: str | None, as_json: bool) -> int:
+    """Print it; 1 where the server cannot be named, is not what was expected, or is served wrongly."""
+    from lexbench.parts.serving.identify.identify import identification_text
+
+    print(json.dumps(asdict(found), indent=1) if as_json else identification_text(found))
+    right = found.named and not found.odd and not found.cut and expected in (None, found.verdict)
+    return 0 if right else 1
+
+
+def _compare(options: argparse.Namespace, words: list[str]) -> int:
+    """Compare a server with another one or with a checkpoint, and print the verdict; 1 where they differ."""
+    from lexbench.checkpoints.checkpoint import read_model
+    from lexbench.parts.serving.identify.against import compare_servers, compare_with_checkpoint
+
+    if not _is_url(options.pack):
+        raise ConfigError(f"--against compares a server, got {options.pack}: {EXAMPLE_COMPARISON}")
+    if options.expect is not None:
+        raise ConfigError("--expect needs a pack, --against has none: give one of them")
+    both_serve = _is_url(options.against)
+    asked = {word.partition("=")[0] for word in words}
+    if both_serve != ("model" in asked):
+        remedy = "give model=NAME, whose tokenizer both have" if both_serve else "leave model= out"
+        raise ConfigError(f"--against {options.against} names {'no' if both_serve else 'its'} model: {remedy}")
+    words = words if both_serve else [*words, f"model={options.against}"]
+    words = words if "backend" in asked else [*words, "backend=openai"]
+    config, choices = hydra_config.compose_config(COMMAND, words)
+    backend = group_config(config, choices, "backend")
+    if backend["name"] != "openai":
+        raise ConfigError(f"--against asks servers by backend=openai, got backend={backend['name']}: leave it out")
+    model, server = read_model(config["model"]), {**backend, "url": options.pack}
+    if not both_serve:
+        own = {**registry.read_named_config("backend", "hf"), "name": "hf"}
+        return _print_identification(compare_with_checkpoint(model, own, server), None, options.json)
+    found = compare_servers(model, server, {**backend, "url": options.against})
+    print(json.dumps(asdict(found), indent=1) if options.json else f"{found.verdict}\ntold by {found.route}")
+    return 0 if found.same else 1
+
+
+def _is_url(given: str) -> bool:
+    """Whether it is the URL of a server."""
+    return given.startswith(("http://", "https://"))
 
 
 COMMAND = Command(
@@ -81,5 +127,6 @@ COMMAND = Command(
     settings=(MODEL_SETTING, METHOD_SETTING, BACKEND_SETTING),
     config="run",
     interrupted="nothing is kept: ask again",
-    epilog=f"{EXAMPLE_COMMAND}\nasks a server. PACK is made by lexbench fingerprint.\n\n{CONFIG_DIR_HELP}",
+    epilog=f"{EXAMPLE_COMMAND}\nasks a server. PACK is made by lexbench fingerprint.\n{EXAMPLE_COMPARISON}\n"
+    f"compares it with another one, or with a checkpoint (--against NAME), without a pack.\n\n{CONFIG_DIR_HELP}",
 )

@@ -9,6 +9,7 @@ from lexbench.parts.serving.identify.pack import Nats
 
 N_FRESH_TEXTS = 3
 """Texts that the server has not read before; all of them must tell the same."""
+UNKNOWN_CAUSE = "look for requests that are mixed up, and for states of other prompts in a cache"
 
 
 def repetition_cause(ask: Callable[[Tokens], Nats], texts: Tokens, allowed: float) -> str:
@@ -34,4 +35,4 @@ def repetition_cause(ask: Callable[[Tokens], Nats], texts: Tokens, allowed: floa
     again = np.concatenate([ask(row) for row in fresh])
     if all(changed(hit, again)) and not any(changed(cold, hit)):
         return "states that were evicted from a cache and restored are others; hits before that are right"
-    return "look for requests that are mixed up, and for states of other prompts in a cache"
+    return UNKNOWN_CAUSE

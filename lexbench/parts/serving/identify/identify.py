@@ -20,18 +20,21 @@ bfloat16 and one in 8 bits, in 31 directions).
 As no setup is nearer than k, share_j <= 1/2: where k is denied, j is excluded, too.
 
 Setups that cannot be told apart so are told by longer texts, where the pack has such: the same rule, over the setups of
-the longer texts alone.
+the longer texts alone. One far text has too few targets for shares: there the distance alone decides.
+
+Targets that a server does not tell (NaN) do not count.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
-from lexbench.parts.serving.identify.pack import Nats, ReferencePack
+from lexbench.core.record import Refused
+from lexbench.parts.serving.identify.pack import MIN_BLOCK_TARGETS, Nats, ReferencePack
 from lexbench.stats.intervals import ratio_with_influences
 
 SIGNIFICANCE_LEVEL = 0.01
@@ -40,8 +43,6 @@ MAX_DISTANCE_IN_NOISE = 3.0
 """Distance of the same setup, at most, in units of the noise."""
 MIN_UNCUT_TEXTS = 8
 """Texts, below which each is cut into blocks."""
-MIN_BLOCK_TARGETS = 64
-"""Targets of a block, at least; a text has one block at least."""
 MAX_DISPLACED_SHARE = 0.1
 """Share of the way to another setup by which rounding may move a server in all texts at once."""
 PACK_ROUNDING_SHARE = 2.0**-8
@@ -77,6 +78,12 @@ class Identification:
     """All setups, the nearest first."""
     odd: Sequence[str] = ()
     """Further faults of the server, a sentence each."""
+    route: str = ""
+    """The log-probabilities that told."""
+    length: int = 0
+    """Tokens of the longest text on which the verdict was seen to hold."""
+    cut: str = ""
+    """The context that the server cuts off, in a sentence."""
 
     @property
     def named(self) -> bool:
@@ -89,19 +96,22 @@ def identify(pack: ReferencePack, served: Nats) -> Identification:
     from scipy.special import stdtrit
 
     served, nll, rounding = (each[..., pack.opening :] for each in (served, pack.nll, pack.noise))
-    distances = np.sqrt(np.square(served - nll).mean(axis=(1, 2)))
+    distances, known = setup_distances(nll, served), np.isfinite(served)
     best = int(distances.argmin())
-    rest, count = served - nll[best], len(served) * blocks_per_text(*served.shape)
+    rest, count = (
+        np.where(known, served - nll[best], 0.0),
+        len(served) * blocks_per_text(len(served), served.shape[1], pack.block),
+    )
     # One-sided, and Bonferroni over all other setups.
     quantile = float(stdtrit(max(1, count - 1), 1 - SIGNIFICANCE_LEVEL / max(1, len(distances) - 1)))
     near = [SetupDistance(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
     for other in np.argsort(distances, kind="stable"):
         if other == best:
             continue
-        towards = nll[other] - nll[best]
-        sums = np.stack([_sums_of_blocks(rest * towards), _sums_of_blocks(np.square(towards))], axis=1)
+        towards = np.where(known, nll[other] - nll[best], 0.0)
+        sums = np.stack([_sums_of_blocks(each, pack.block) for each in (rest * towards, np.square(towards))], axis=1)
         share, reach = 0.0, math.inf  # the texts do not tell the two apart
-        stored = np.square(nll[[best, other]] - nll[0]).sum(axis=(1, 2)).max()
+        stored = np.square(np.where(known, nll[[best, other]] - nll[0], 0.0)).sum(axis=(1, 2)).max()
         # The pack keeps float16 of what setups differ from the first: smaller differences are its rounding.
         if count > 1 and sums[:, 1].sum() > PACK_ROUNDING_SHARE**2 * stored:
             share, influence = ratio_with_influences(sums)
@@ -112,7 +122,7 @@ def identify(pack: ReferencePack, served: Nats) -> Identification:
                 label=pack.labels[other], distance=float(distances[other]), share=float(share), reach=float(reach)
             )
         )
-    noise = noise_rms(rounding)
+    noise = noise_rms(np.where(known, rounding, np.nan))
     verdict, why = (
         pack.labels[best],
         f"{distances[best]:.2g} nats from it, up to {MAX_DISTANCE_IN_NOISE * noise:.2g} are rounding",
@@ -136,14 +146,22 @@ def identify(pack: ReferencePack, served: Nats) -> Identification:
     return Identification(verdict=verdict, why=why, alike=alike, noise=noise, near=near)
 
 
-def blocks_per_text(texts: int, targets: int) -> int:
+def setup_distances(nll: Nats, served: Nats) -> Nats:
+    """[setups] root of the mean of squared differences over the targets that are told; Refused where none is."""
+    if not np.isfinite(served).any():
+        raise Refused("the server tells none of the tokens that the pack holds: it serves another model")
+    found: Nats = np.sqrt(np.nanmean(np.square(served - nll), axis=(1, 2)))
+    return found
+
+
+def blocks_per_text(texts: int, targets: int, block: int = MIN_BLOCK_TARGETS) -> int:
     """Number of parts of a text whose sums are taken for independent."""
-    return max(1, targets // MIN_BLOCK_TARGETS) if texts < MIN_UNCUT_TEXTS else 1
+    return max(1, targets // block) if texts < MIN_UNCUT_TEXTS else 1
 
 
-def _sums_of_blocks(products: Nats) -> Nats:
+def _sums_of_blocks(products: Nats, block: int) -> Nats:
     """Sums over parts of texts, of products [texts, targets]; the last part also takes what is left over."""
-    starts = MIN_BLOCK_TARGETS * np.arange(blocks_per_text(*products.shape))
+    starts = block * np.arange(blocks_per_text(len(products), products.shape[1], block))
     # reduceat sums from each start to the next one, and from the last to the end.
     return np.add.reduceat(products, starts, axis=1).ravel()
 
@@ -156,14 +174,38 @@ def longer_texts_to_decide(pack: ReferencePack, found: Identification) -> Refere
     return longer if {found.verdict, *found.alike} <= set(longer.labels) else None
 
 
+def decide_by_far_text(far: ReferencePack, served: Nats, found: Identification) -> Identification:
+    """Leave out the setups that a far text denies; where it denies all that could be meant, say so.
+
+    A setup is denied where the text is more than 3 times as far from it as rounding explains.
+    """
+    meant = [label for label in (found.verdict, *found.alike) if label in far.labels]
+    if found.verdict not in meant:  # none is named, or the checkpoint refuses it there
+        return found
+    distances = setup_distances(far.nll, served)
+    allowed = MAX_DISTANCE_IN_NOISE * noise_rms(np.where(np.isfinite(served), far.noise, np.nan))
+    held = [label for label in meant if distances[far.labels.index(label)] <= allowed]
+    if held:
+        return replace(found, verdict=held[0], alike=held[1:], length=far.length)
+    nearest, off = far.labels[int(distances.argmin())], float(distances[far.labels.index(found.verdict)])
+    said = f"at {far.length} tokens it is {off:.2g} nats off, rounding explains {allowed:.2g}"
+    if distances.min() <= allowed:
+        said += f": there it turns as {nearest}"
+    return replace(found, odd=[*found.odd, said])
+
+
 def noise_rms(noise: Nats) -> float:
     """Root of the mean square of the noisier kind, of noise [kinds, texts, targets]."""
-    return float(np.sqrt(np.square(noise).mean(axis=(1, 2)).max()))
+    return float(np.sqrt(np.nanmean(np.square(noise), axis=(1, 2)).max()))
 
 
 def identification_text(found: Identification, rows: int = 5) -> str:
     """The verdict, why, and the nearest setups."""
-    lines = [f"{found.verdict}: {found.why}"]
+    lines = [found.cut] if found.cut else []
+    lines.append(f"{found.verdict}: {found.why}")
+    if found.route:
+        held = "" if found.verdict == NO_SETUP_VERDICT else f"; holds up to {found.length} tokens"
+        lines.append(f"told by {found.route}{held}")
     if found.alike:
         lines.append(f"cannot be told on these texts from: {', '.join(found.alike)}")
     lines += [f"but {each}" for each in found.odd]

@@ -1,8 +1,10 @@
 """Make a reference pack: ask the checkpoint under every setup.
 
 What the checkpoint's own rounding makes of the texts, in bfloat16 and with 8-bit activations, is asked like a server.
-Setups that then cannot be told from the first are measured once more, on texts of 8 times the length: there angles that
-are slightly off have moved further, while rounding is the same.
+One far text is asked under every setup, too. Setups that cannot be told from the first are measured once more, on texts
+of 8 times the length: there angles that are slightly off have moved further, while rounding is the same.
+
+Each reading of the texts is kept beside the pack until that is written, so that making it may be interrupted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,31 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tqdm import tqdm
-
-from lexbench.core import registry
-from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable, write_bytes
 from lexbench.core.model import Model
-from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Loglikelihood, Tokens
-from lexbench.core.version import __version__
-from lexbench.methods.composition import method_entries
+from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify.identify import blocks_per_text, identify
-from lexbench.parts.serving.identify.pack import (
-    MAX_PACK_BYTES,
-    PACK_FORMAT_VERSION,
-    ReferencePack,
-    continue_texts,
-    pack_bytes,
-    text_losses,
-)
+from lexbench.parts.serving.identify.measure import TextPlan, measure_texts, texts_job
+from lexbench.parts.serving.identify.pack import MAX_PACK_BYTES, ReferencePack, pack_bytes
+from lexbench.parts.serving.identify.prefixes import N_STORED_TOKENS
+from lexbench.parts.serving.identify.readings import KeptReadings
 from lexbench.parts.serving.identify.setups import AttentionSetup, possible_setups
-from lexbench.runner.backend_pool import backend_for_job
-from lexbench.runner.job import Job
-from lexbench.stats.wording import count_with_noun
 
 DEFAULT_TEXT_TOKENS = 512
 """Usual tokens of a text, where twice the trained length is not less."""
@@ -44,11 +31,19 @@ N_OPENING_TARGETS = 16
 N_WRITTEN_TOKENS = 16
 """Tokens that are written in place of each text's last ones."""
 LONGER_TEXT_FACTOR = 8
-"""Length of longer texts, in lengths of the others; at most the trained length."""
+"""Length of longer texts and of the far one, in lengths of the others, at most."""
+MAX_FAR_TOKENS_SHARE = 0.5
+"""Tokens of the far text, as a share of those of all others; twice a text's length are always allowed."""
 TEXTS_PER_LONGER_TEXT = 4
 """Texts for each longer text; there are two longer ones at least."""
 MIN_COMPRESSED_SHARE = 0.75
 """Share that compression leaves of likelihoods in 16 bits, at least."""
+N_PREFIXES, N_CHAT_PREFIXES = 16, 4
+"""Prefixes of a text, at most; in a chat each is read by itself."""
+MAX_COMPRESSED_SHARE = 0.95
+"""Share that compression leaves of likelihoods in 16 bits, at most: the room for prefixes is what is left so."""
+N_FAR_TARGETS, N_FAR_PREFIXES = 64, 4
+"""Last targets and last prefixes of the far text."""
 
 
 def make_pack(
@@ -79,22 +74,6 @@ def make_pack(
     length = length or min(2 * model.trained_length, DEFAULT_TEXT_TOKENS)
     longer = min(LONGER_TEXT_FACTOR * length, model.trained_length)
     config = {**backend, "dtype": "float32" if backend.get("dtype", "auto") == "auto" else backend["dtype"]}
-
-    def measured(wanted: Sequence[AttentionSetup], length: int, n: int, opening: int, room: int) -> ReferencePack:
-        job = Job.of(
-            model=model,
-            methods=method_entries(["none"]),
-            tasks=[{**registry.read_named_config("task", "last_segment"), "name": "last_segment"}],
-            corpus=corpus,
-            backend=backend,
-            lengths=[length],
-            multiples=None,
-            n=n,
-            seeds=[seed],
-            results=None,
-        )
-        return _measure_pack(job, config, wanted, opening, room)
-
     wanted, part = possible_setups(model, length), length // 4
     n, opening = DEFAULT_N_TEXTS if n is None else n, min(N_OPENING_TARGETS, part)
     if n == 1 and blocks_per_text(1, length - length // 2) == 1:
@@ -102,79 +81,69 @@ def make_pack(
     if out.is_dir():
         raise ConfigError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
     check_writable("--out", out, "give another --out")
+    others = len(wanted) - 1
     # Bytes of a text: 2 for each target under each setup but the first, compressed.
-    least = MIN_COMPRESSED_SHARE * 2 * (len(wanted) - 1) * (opening + length - length // 2)
+    least = MIN_COMPRESSED_SHARE * 2 * others * (opening + length - length // 2)
     if n * least > MAX_PACK_BYTES:
         fewer = f"n={MAX_PACK_BYTES // least:.0f} at most, or " if least <= MAX_PACK_BYTES else ""
         raise ConfigError(_too_large_message(n * least, f"give {fewer}a shorter length"))
-    made = measured(wanted, length, n, opening, min(N_WRITTEN_TOKENS, part))
-    rounded = [identify(made, made.nll[0] + noise) for noise in made.noise]
-    # What the checkpoint's own rounding may be taken for.
-    near = {made.labels[0], *(label for found in rounded for label in (found.verdict, *found.alike))}
+    most = N_CHAT_PREFIXES if config.get("chat") else N_PREFIXES
+    prefixes = min(most, _prefixes_that_fit(others, n, opening + length - length // 2), part)
+    kept = KeptReadings(out.with_name(f"{out.name}.part"))
+
+    def measured(wanted: Sequence[AttentionSetup], length: int, n: int, plan: TextPlan) -> ReferencePack:
+        return measure_texts(texts_job(model, corpus, backend, length, n, seed), config, wanted, plan, kept)
+
+    half, far = length - length // 2, far_length(model, length, n)
+    made = measured(wanted, length, n, TextPlan(opening, half, prefixes, part, min(N_WRITTEN_TOKENS, part)))
+    if far > length:
+        plan = TextPlan(0, N_FAR_TARGETS, min(N_FAR_PREFIXES, prefixes), far - N_FAR_TARGETS, 0)
+        made = replace(made, far=measured(_far_setups(model, wanted, far), far, 1, plan))
+    near = _near_setups(made)
     among = [each for each in possible_setups(model, longer) if each.label in near] if longer > length else []
     if len(among) > 1:
-        made = replace(made, longer=measured(among, longer, max(2, len(made.tokens) // TEXTS_PER_LONGER_TEXT), 0, 0))
+        plan = TextPlan(0, longer - longer // 2, prefixes, longer // 2, 0)
+        made = replace(made, longer=measured(among, longer, max(2, n // TEXTS_PER_LONGER_TEXT), plan))
     content = pack_bytes(made)
     if len(content) > MAX_PACK_BYTES:
         raise ConfigError(_too_large_message(len(content), "lower n or length"))
     write_bytes(out, content)
+    kept.remove()
     return made
+
+
+def far_length(model: Model, length: int, n: int) -> int:
+    """Tokens of the far text: the deployed length, or less where the others are few or short.
+
+    Under all setups it takes most of the time: so it is half as long as n texts of `length` together, or shorter.
+    """
+    plain = [rope.plain for rope in ropes_of_model(model)]
+    deployed = max((each.max_position_embeddings or each.trained_length for each in plain), default=length)
+    most = max(2 * length, int(MAX_FAR_TOKENS_SHARE * n * length))
+    return min(deployed, LONGER_TEXT_FACTOR * length, most)
+
+
+def _far_setups(model: Model, wanted: Sequence[AttentionSetup], far: int) -> list[AttentionSetup]:
+    """The wanted setups, with angles as they are at the length of the far text, and those that only this one has."""
+    there = {each.label: each for each in possible_setups(model, far)}
+    return [*(there.pop(each.label, each) for each in wanted), *there.values()]
+
+
+def _prefixes_that_fit(others: int, n: int, targets: int) -> int:
+    """Prefixes of each text for which a pack has room beside the targets; the longer texts have a quarter of that."""
+    room = MAX_PACK_BYTES / (2 * others * n * MAX_COMPRESSED_SHARE) - targets
+    return max(0, int(room / N_STORED_TOKENS))
+
+
+def _near_setups(made: ReferencePack) -> set[str]:
+    """Labels of the setups that the checkpoint's own rounding may be taken for."""
+    near = {made.labels[0]}
+    for view in (made, *([] if made.prefixes is None else [made.of_prefixes()])):
+        for noise in view.noise:
+            found = identify(view, view.nll[0] + noise)
+            near |= {found.verdict, *found.alike}
+    return near
 
 
 def _too_large_message(size: float, remedy: str) -> str:
     return f"the pack has {size / 1e6:.2f} MB, it must have at most {MAX_PACK_BYTES / 1e6:.2f}: {remedy}"
-
-
-def _measure_pack(
-    job: Job, config: Mapping[str, Any], wanted: Sequence[AttentionSetup], opening: int, room: int
-) -> ReferencePack:
-    """A pack of the texts of a job, without longer ones."""
-    from lexbench.backends.hf.backend import Hf  # torch is loaded only where a pack is made
-    from lexbench.backends.hf.mistakes import change_angles, rotate_wrong_pairs, round_to_eight_bits
-
-    [length], [seed] = job.lengths, job.seeds
-    targets = opening + length - length // 2
-    with backend_for_job(job.model, config, length) as loaded:
-        assert isinstance(loaded, Hf), "checked before"
-        texts = np.stack(
-            [_tokens_of_question(each) for each in job.tasks[0].obj.questions(loaded.tokenizer, length, job.n, seed)]
-        )
-        found, labels = [], []
-        lines = Lines(f"fingerprint: {len(wanted)} setups on {count_with_noun(len(texts), 'text')} of {length} tokens")
-        for done, each in enumerate(tqdm(wanted, f"setups, {length} tokens", disable=must_hide_bar())):
-            lines.show(f"{done} of {len(wanted)} setups", due=False, done=done, left=len(wanted) - done)
-            try:
-                loaded.attend(each.attention)
-                if each.mispaired:
-                    rotate_wrong_pairs(loaded)
-                with change_angles(loaded, each.rounded, each.chunk):
-                    found.append(text_losses(loaded, texts, opening, targets))
-                labels.append(each.label)
-            except Refused:
-                if not found:
-                    raise
-        # Noise is measured under the first setup, as the config says.
-        loaded.attend(wanted[0].attention)
-        with round_to_eight_bits(loaded):
-            rounded = [text_losses(loaded, texts, opening, targets)]
-        behind = continue_texts(loaded, texts, room) if room else np.empty((len(texts), 0), np.int64)
-        about = {
-            "format": PACK_FORMAT_VERSION,
-            "lexbench": __version__,
-            "model": job.model.name,
-            "revision": loaded.revision,
-            "version": loaded.version,
-            "vocabulary": loaded.tokenizer.vocabulary,
-            "corpus": job.corpus.label,
-            "labels": labels,
-            "opening": opening,
-        }
-    with backend_for_job(job.model, {**config, "dtype": "bfloat16"}, length) as other:
-        rounded.append(text_losses(other, texts, opening, targets))
-    nll = np.stack(found)
-    return ReferencePack(about=about, tokens=texts, nll=nll, noise=np.stack(rounded) - nll[0], written=behind)
-
-
-def _tokens_of_question(question: AnyQuestion) -> Tokens:
-    assert isinstance(question, Loglikelihood)
-    return question.tokens

@@ -1,8 +1,8 @@
 """A reference pack: texts, and their log-probabilities under each setup of a checkpoint, in one file.
 
-A numpy archive (`.npz`, nothing in it is executed), about 10 KB a setup:
+A numpy archive (`.npz`, nothing in it is executed), about 25 KB a setup:
 
-    about     JSON: format, model, vocabulary, labels of the setups, clusters, versions, noise
+    about     JSON: format, model, vocabulary, labels of the setups, versions, frame of a chat
     tokens    [texts, length] ids
     nll       [texts, targets] nats under the first setup, float32; of the first `opening` tokens behind the very first,
               and of the last half
@@ -10,16 +10,19 @@ A numpy archive (`.npz`, nothing in it is executed), about 10 KB a setup:
     noise     [kinds, texts, targets] nats that the first setup moves by in bfloat16 and with 8-bit activations, float16
     written   [texts, tokens] ids that the checkpoint writes in place of each text's last ones; -1 where it has ended
 
-The first five stand once more as `longer_about`, ... where these texts do not tell all setups from the first: longer
+    prefix_*  places, ids, nll, changes and noise of the likeliest tokens behind prefixes (`prefixes.py`)
+
+All stand once more as `far_about`, ...: one text of the deployed length, or of 8 times the others' where that is less,
+under all setups. And once more as `longer_about`, ... where these texts do not tell all setups from the first: longer
 texts, under those setups only. Format 1 had no opening, no written ids, and the larger noise only; format 2 no longer
-texts. Both are read as before.
+texts; format 3 no prefixes and no far text. All are read as before.
 """
 
 import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +33,16 @@ from lexbench.backends import Backend
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Generate, GenerateAnswer, Loglikelihood, LoglikelihoodAnswer, Tokens
+from lexbench.parts.serving.identify.prefixes import PrefixReference, prefix_arrays, prefixes_of_arrays
 from lexbench.runner.answers import answer_questions
 
-PACK_FORMAT_VERSION = 3
+PACK_FORMAT_VERSION = 4
 MAX_PACK_BYTES, MAX_UNPACKED_BYTES = 1 << 20, 1 << 26
 """Bytes of a pack, at most, and of its parts; those of 100 setups on 32,768 targets take 10 MB."""
-LONGER_PART_PREFIX = "longer_"
-"""Prefix of the names of the parts that hold longer texts."""
+LONGER_PART_PREFIX, FAR_PART_PREFIX = "longer_", "far_"
+"""Before the names of the parts of longer texts, and of the far one."""
+MIN_BLOCK_TARGETS = 64
+"""Targets of a block, at least; a text has one block at least."""
 
 Nats = NDArray[np.float64]
 
@@ -54,7 +60,31 @@ class ReferencePack:
     written: Tokens
     """[texts, tokens] ids that the checkpoint writes in place of each text's last ones; -1: ended. Format 1: none."""
     longer: "ReferencePack | None" = None
-    """Pack of longer texts for the setups whose NLL these texts do not tell from the first setup's; None: no need."""
+    """Longer texts under the setups that these texts do not tell from the first."""
+    far: "ReferencePack | None" = None
+    """One text of the deployed length, or of 8 times the others' where that is less, under all setups."""
+    prefixes: PrefixReference | None = None
+    """Likeliest tokens behind prefixes of these texts."""
+    block: int = MIN_BLOCK_TARGETS
+    """Targets of a text that are taken for independent of the next ones."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of its longest text."""
+        return max([self.length, *(each.longest for each in (self.longer, self.far) if each is not None)])
+
+    def of_prefixes(self) -> "ReferencePack":
+        """The likeliest tokens behind prefixes in place of the targets; only where the pack has such."""
+        assert self.prefixes is not None, "asked before"
+        found = self.prefixes
+        return ReferencePack(
+            about={**self.about, "opening": 0},
+            tokens=self.tokens,
+            nll=found.flat(found.nll),
+            noise=found.flat(found.noise),
+            written=self.written[:, :0],
+            block=found.block,
+        )
 
     @property
     def labels(self) -> list[str]:
@@ -71,11 +101,6 @@ class ReferencePack:
         """Tokens of a text."""
         return int(self.tokens.shape[1])
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest text, longer ones included."""
-        return self.length if self.longer is None else max(self.length, self.longer.longest)
-
     def served_nats(self, backend: Backend) -> Nats:
         """[texts, targets] nats of a served model; Refused where one is not finite."""
         return text_losses(backend, self.tokens, self.opening, self.nll.shape[2])
@@ -88,6 +113,11 @@ class ReferencePack:
 def _first_and_last_targets(nll: Nats, opening: int, targets: int) -> Nats:
     """NLL of the first `opening` targets and of the last ones, `targets` in all."""
     return np.concatenate([nll[:, :opening], nll[:, nll.shape[1] - (targets - opening) :]], axis=1)
+
+
+def target_places(length: int, opening: int, targets: int) -> NDArray[np.int64]:
+    """[targets] places of the first targets in a text, and of the last."""
+    return np.concatenate([np.arange(1, opening + 1), np.arange(length - (targets - opening), length)])
 
 
 def loglikelihood_question(tokens: Tokens, start: int) -> Loglikelihood:
@@ -131,11 +161,8 @@ def continue_texts(backend: Backend, texts: Tokens, room: int) -> Tokens:
 def pack_bytes(pack: ReferencePack) -> bytes:
     """The file's content; the same pack gives the same bytes."""
     parts = _pack_arrays(pack)
-    parts |= (
-        {}
-        if pack.longer is None
-        else {f"{LONGER_PART_PREFIX}{name}": part for name, part in _pack_arrays(pack.longer).items()}
-    )
+    for prefix, other in ((LONGER_PART_PREFIX, pack.longer), (FAR_PART_PREFIX, pack.far)):
+        parts |= {} if other is None else {f"{prefix}{name}": part for name, part in _pack_arrays(other).items()}
     content = io.BytesIO()
     # The parts carry no time: numpy opens them by name, and zipfile dates such parts 1980.
     np.savez_compressed(content, allow_pickle=False, **parts)
@@ -150,6 +177,7 @@ def _pack_arrays(pack: ReferencePack) -> dict[str, NDArray[Any]]:
         "changes": (pack.nll[1:] - pack.nll[:1]).astype(np.float16),
         "noise": pack.noise.astype(np.float16),
         "written": pack.written.astype(np.int32),
+        **({} if pack.prefixes is None else prefix_arrays(pack.prefixes)),
     }
 
 
@@ -164,12 +192,12 @@ def read_pack(file: Path) -> ReferencePack:
             # A part is unpacked to no more than the size that the archive states.
             if sum(part.file_size for part in held.zip.infolist()) > MAX_UNPACKED_BYTES:
                 raise ConfigError(f"its parts have more than {MAX_UNPACKED_BYTES} bytes")
-            longer = {
-                name.removeprefix(LONGER_PART_PREFIX): held[name]
-                for name in held
-                if name.startswith(LONGER_PART_PREFIX)
-            }
-            return _pack_of_arrays(held, _pack_of_arrays(longer) if longer else None)
+            others = []
+            for prefix in (LONGER_PART_PREFIX, FAR_PART_PREFIX):
+                parts = {name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)}
+                others.append(_pack_of_arrays(parts) if parts else None)
+            longer, far = others
+            return replace(_pack_of_arrays(held), longer=longer, far=far)
     except FileNotFoundError:
         raise ConfigError(f"fingerprint {file} does not exist: make it with lexbench fingerprint") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
@@ -177,8 +205,8 @@ def read_pack(file: Path) -> ReferencePack:
         raise ConfigError(f"{file} is no fingerprint ({said}): make it with lexbench fingerprint") from error
 
 
-def _pack_of_arrays(held: Mapping[str, NDArray[Any]], longer: ReferencePack | None = None) -> ReferencePack:
-    """The pack of its parts; ConfigError where they do not fit together."""
+def _pack_of_arrays(held: Mapping[str, NDArray[Any]]) -> ReferencePack:
+    """The pack of its parts, without other texts; ConfigError where they do not fit together."""
     about = json.loads(held["about"].tobytes())
     nll, changes = held["nll"].astype(np.float64), held["changes"].astype(np.float64)
     tokens, noise = held["tokens"].astype(np.int64), held["noise"].astype(np.float64)
@@ -196,6 +224,15 @@ def _pack_of_arrays(held: Mapping[str, NDArray[Any]], longer: ReferencePack | No
         raise ConfigError("its parts do not fit together")
     if not len(nll) == len(tokens) == len(written) or not 0 <= opening < nll.shape[1] < tokens.shape[1]:
         raise ConfigError("its parts do not fit together")
-    if not np.isfinite(whole).all():
+    prefixes = prefixes_of_arrays(held, about.get("frame", {}))
+    if not np.isfinite(whole).all() or not (prefixes is None or np.isfinite(prefixes.nll).all()):
         raise ConfigError("its likelihoods are no numbers")
-    return ReferencePack(about=about, tokens=tokens, nll=whole, noise=noise, written=written, longer=longer)
+    if prefixes is not None and (
+        prefixes.places.shape[:1] != tokens.shape[:1]
+        or not prefixes.nll.shape == (len(whole), *prefixes.ids.shape)
+        or prefixes.ids.shape[:2] != prefixes.places.shape
+        or prefixes.noise.shape[1:] != prefixes.ids.shape
+        or prefixes.places.max(initial=1) >= tokens.shape[1]
+    ):
+        raise ConfigError("its parts do not fit together")
+    return ReferencePack(about=about, tokens=tokens, nll=whole, noise=noise, written=written, prefixes=prefixes)

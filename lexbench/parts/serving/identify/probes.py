@@ -10,14 +10,21 @@ Three probes. Each allows 3 times the rounding that was measured with the checkp
   own, the server's likelihoods must rank what it wrote above the other. So no reference is needed to be equal: a
   healthy server with any setup passes, as its argmax is at least as likely as any token. Sampling, penalties, drafts
   that are taken unchecked, and positions that are off while decoding do not.
+
+A server that tells its likeliest next tokens only is asked again behind the last prefix of each text, and what it
+writes is compared with its own likeliest token.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
 from lexbench.backends import Backend, capabilities
+from lexbench.backends.openai.backend import OpenAI
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Loglikelihood, Tokens
-from lexbench.parts.serving.identify.causes import repetition_cause
+from lexbench.parts.serving.identify.ask import ServedPack
+from lexbench.parts.serving.identify.causes import UNKNOWN_CAUSE, repetition_cause
 from lexbench.parts.serving.identify.identify import MAX_DISTANCE_IN_NOISE, NO_SETUP_VERDICT, Identification, noise_rms
 from lexbench.parts.serving.identify.pack import (
     Nats,
@@ -26,19 +33,38 @@ from lexbench.parts.serving.identify.pack import (
     loglikelihood_question,
     question_nats,
 )
+from lexbench.parts.serving.identify.prefixes import PrefixReference, ServedPrefixes, ask_prefixes
 
 MAX_SLIP_SHARE = 0.25
 """Share of texts with a slip (two at least) that is a fault; rounding may cause a single slip at a near tie."""
 
 
-def find_faults(pack: ReferencePack, backend: Backend, served: Nats, found: Identification) -> list[str]:
+def find_faults(pack: ReferencePack, backend: Backend, served: ServedPack, found: Identification) -> list[str]:
     """Name each fault in a sentence."""
-    said = [opening_fault(pack, served, found)]
-    if capabilities(backend).remote:
-        said.append(repetition_fault(pack, backend, served))
-    if pack.written.size:
-        said.append(greedy_fault(pack, backend))
+    if served.prefixes is not None:
+        assert isinstance(backend, OpenAI) and served.asked is not None, "the route is by next tokens"
+        said = _faults_of_prefixes(served.asked, pack.tokens, backend, served.prefixes)
+    else:
+        said = [opening_fault(pack, served.nats, found)]
+        if capabilities(backend).remote:
+            said.append(repetition_fault(pack, backend, served.nats))
+        if pack.written.size:
+            said.append(greedy_fault(pack, backend))
     return [each for each in said if each]
+
+
+def _faults_of_prefixes(
+    reference: PrefixReference, texts: Tokens, backend: OpenAI, served: ServedPrefixes
+) -> list[str | None]:
+    """The faults that likeliest next tokens show."""
+    noise = MAX_DISTANCE_IN_NOISE * noise_rms(reference.flat(reference.noise))
+    again = ask_prefixes(reference, texts, backend, backwards=True)
+    moved = np.sqrt(np.nanmean(np.square(again.nats - served.nats[:, -1:]), axis=(1, 2)))
+    slipped = served.slips[served.slips > noise]
+    said = [_repetition_words(moved, noise, lambda: UNKNOWN_CAUSE)]
+    if len(slipped) >= max(2.0, MAX_SLIP_SHARE * served.slips.size):
+        said.append(_slip_words(slipped, f"behind {len(slipped)} of {served.slips.size} prefixes"))
+    return said
 
 
 def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> str | None:
@@ -65,11 +91,15 @@ def repetition_fault(pack: ReferencePack, backend: Backend, served: Nats) -> str
 
     moved = np.sqrt(np.square(ask(pack.tokens[::-1])[::-1] - served).mean(axis=1))
     allowed = MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)
+    return _repetition_words(moved, allowed, lambda: repetition_cause(ask, pack.tokens, allowed))
+
+
+def _repetition_words(moved: Nats, allowed: float, cause: Callable[[], str]) -> str | None:
+    """The fault of texts that move by these nats when they are asked again; None: they do not."""
     count = int((moved > allowed).sum())
     if not count:
         return None
-    cause = repetition_cause(ask, pack.tokens, allowed)
-    return f"{count} of {len(served)} texts have other likelihoods when asked again ({moved.max():.2g} nats): {cause}"
+    return f"{count} of {len(moved)} texts have other likelihoods when asked again ({moved.max():.2g} nats): {cause()}"
 
 
 def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:
@@ -94,7 +124,12 @@ def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:
     slipped = slips[slips > MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)]
     if len(slipped) < max(2.0, MAX_SLIP_SHARE * len(pack.tokens)):
         return None
+    return _slip_words(slipped, f"in {len(slipped)} of {len(pack.tokens)} texts")
+
+
+def _slip_words(slipped: Nats, where: str) -> str:
+    """The fault of writing that slips by these nats."""
     return (
-        f"it writes tokens that its own likelihoods rank below others, in {len(slipped)} of {len(pack.tokens)} texts, "
+        f"it writes tokens that its own likelihoods rank below others, {where}, "
         f"by {np.median(slipped):.2g} nats: look for sampling, penalties, unchecked drafts and positions while decoding"
     )

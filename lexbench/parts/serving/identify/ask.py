@@ -1,0 +1,79 @@
+"""Ask a served model about a pack, by the log-probabilities that it gives."""
+
+from dataclasses import dataclass
+
+from lexbench.backends import Backend
+from lexbench.backends.openai.backend import OpenAI
+from lexbench.core.errors import ConfigError
+from lexbench.core.record import Deferred, Refused
+from lexbench.core.task import Tokens
+from lexbench.parts.serving.identify.pack import Nats, ReferencePack
+from lexbench.parts.serving.identify.prefixes import PrefixReference, ServedPrefixes, ask_prefixes
+
+PROMPT_ROUTE = "log-probabilities of prompts"
+N_END_TARGETS = 64
+"""Last targets of a text by which its end is compared."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ServedPack:
+    """What a server tells about the texts of a pack."""
+
+    reference: ReferencePack
+    """What it is compared with: the pack, or the likeliest tokens behind its prefixes."""
+    nats: Nats
+    """[texts, targets]; NaN where it does not tell."""
+    route: str
+    """The log-probabilities that told."""
+    prefixes: ServedPrefixes | None = None
+    """Only where next tokens told."""
+    asked: PrefixReference | None = None
+    """Prefixes that were asked."""
+
+    @property
+    def last_text(self) -> Tokens:
+        """The last text, as far as it was sent."""
+        text: Tokens = self.reference.tokens[-1]
+        return text if self.asked is None else text[: self.asked.places[-1, -1]]
+
+    @property
+    def last_nats(self) -> Nats:
+        """Nats at the end of the last text."""
+        last: Nats = self.nats[-1, -N_END_TARGETS:] if self.prefixes is None else self.prefixes.nats[-1, -1]
+        return last
+
+
+def ask_about_pack(pack: ReferencePack, backend: Backend, route: str | None = None) -> ServedPack:
+    """The nats of a server by its log-probabilities of prompts, else by those of its likeliest next tokens.
+
+    Args:
+        pack: one text length of it.
+        backend: the served model.
+        route: that an earlier text was told by; None: to be found.
+
+    Raises Refused where the server gives neither, ConfigError where the pack lacks what it gives.
+    """
+    if route in (None, PROMPT_ROUTE):
+        try:
+            return ServedPack(reference=pack, nats=pack.served_nats(backend), route=PROMPT_ROUTE)
+        except Deferred:
+            raise
+        except Refused as refusal:
+            if route is not None or not isinstance(backend, OpenAI):
+                raise
+            if pack.prefixes is None:
+                remedy = "make it anew with lexbench fingerprint, with a lower n where it has nearly 1 MB"
+                raise ConfigError(f"{refusal.reason}; and the pack has no next tokens to ask for: {remedy}") from None
+    assert isinstance(backend, OpenAI), "only servers refuse likelihoods of prompts"
+    if pack.prefixes is None:
+        raise Refused("the pack has no next tokens for them")
+    if backend.asks_in_chat != pack.prefixes.in_chat:
+        wanted, other = ("with", "without") if backend.asks_in_chat else ("without", "with")
+        raise ConfigError(
+            f"the pack was made {other} backend.chat=true, the server is asked {wanted}: make it anew by lexbench "
+            f"fingerprint{' backend.chat=true' if backend.asks_in_chat else ''}"
+        )
+    served = ask_prefixes(pack.prefixes, pack.tokens, backend)
+    found = pack.prefixes.flat(served.nats)
+    route = f"the {served.told} likeliest next tokens behind {served.slips.size} prefixes ({PROMPT_ROUTE} are refused)"
+    return ServedPack(reference=pack.of_prefixes(), nats=found, route=route, prefixes=served, asked=pack.prefixes)

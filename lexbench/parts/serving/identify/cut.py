@@ -1,0 +1,68 @@
+"""Find the context that a server cuts off."""
+
+import numpy as np
+
+from lexbench.backends import Backend
+from lexbench.backends.openai.backend import OpenAI
+from lexbench.core.record import Deferred, Refused
+from lexbench.core.task import Tokens
+from lexbench.parts.serving.identify.ask import N_END_TARGETS, ServedPack
+from lexbench.parts.serving.identify.identify import noise_rms
+from lexbench.parts.serving.identify.pack import Nats, loglikelihood_question, question_nats
+from lexbench.parts.serving.identify.prefixes import prefix_question
+
+MAX_CUT_SHARE = 0.9
+"""Share of a text, up to which the part of it that is read is searched for."""
+MIN_CUT_TOLERANCE_NATS = 0.002
+"""Nats between two answers to the same question, at most, where a server gives the same one twice."""
+
+
+def find_cut(served: ServedPack, backend: Backend) -> str:
+    """A sentence on the context that a server cuts off; empty: it was seen to read more than 9/10 of a text.
+
+    A server that reads only the last N tokens answers to a longer text exactly as to its last N, and to these
+    otherwise than to fewer: found by halving, with no reference. Where it reads all, that takes one request.
+    """
+    text, whole = served.last_text, served.last_nats
+    noise = noise_rms(served.reference.noise)
+
+    def moved(size: int) -> float:
+        return _rms(_nats_of_end(served, backend, text[len(text) - size :]) - whole)
+
+    high, low = int(MAX_CUT_SHARE * len(text)), len(backend.tokenizer.prefix) + N_END_TARGETS + 1
+    if high <= low:
+        return ""
+    try:
+        first, allowed = moved(high), MIN_CUT_TOLERANCE_NATS
+        if allowed < first <= noise:  # a server whose answers to the same question differ
+            allowed = max(allowed, 2 * moved(len(text)))
+        if first > allowed or moved(low) <= allowed:
+            return ""
+        while high - low > 1:
+            middle = (high + low) // 2
+            low, high = (low, middle) if moved(middle) <= allowed else (middle, high)
+    except Deferred:
+        raise
+    except Refused:  # a text of these tokens cannot be sent
+        return ""
+    # What is cut begins behind BOS: one token more had to be sent.
+    return f"your server reads only the last {high - len(backend.tokenizer.prefix)} of {len(text)} tokens"
+
+
+def _nats_of_end(served: ServedPack, backend: Backend, tokens: Tokens) -> Nats:
+    """Nats at the end of a text whose last tokens alone are sent, the first as BOS where texts begin so."""
+    sent = np.concatenate([backend.tokenizer.prefix, tokens[len(backend.tokenizer.prefix) :]]).astype(np.int64)
+    if served.prefixes is None:
+        last: Nats = question_nats(backend, [loglikelihood_question(sent, len(sent) - len(served.last_nats))])[0]
+        return last
+    assert isinstance(backend, OpenAI) and served.asked is not None, "the route is by next tokens"
+    [[found]] = backend.likeliest_next_tokens(
+        [[prefix_question(backend.tokenizer, sent, len(sent), served.asked.frame)]]
+    )
+    nats: Nats = np.array([found.nats.get(own, np.nan) for own in served.asked.ids[-1, -1].tolist()])
+    return nats
+
+
+def _rms(nats: Nats) -> float:
+    """Root of the mean square; infinite where nothing is told of both."""
+    return float(np.sqrt(np.nanmean(np.square(nats)))) if np.isfinite(nats).any() else np.inf

@@ -1,0 +1,264 @@
+"""Naming a setup from the likeliest next tokens alone, up to a far text; and what a server cuts off."""
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lexbench.backends.openai.backend import OpenAI
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
+from lexbench.commands import main
+from lexbench.core.errors import ConfigError
+from lexbench.parts.serving.identify import ask, identify, measure, pack, prefixes
+from lexbench.parts.serving.identify.readings import KeptReadings, Reading
+from tests.backends import scripted
+from tests.parts.serving.plain_server import PlainServer
+from tests.parts.serving.test_identify import made
+from tools.identify import NONE, llama
+from tools.serving import LEXLET, Engine
+
+
+def with_prefixes(one: pack.ReferencePack) -> pack.ReferencePack:
+    """The pack with its targets as tokens behind 10 prefixes, 20 each."""
+    texts = len(one.tokens)
+    shape = (texts, 10, 20)
+    found = prefixes.PrefixReference(
+        places=np.tile(np.arange(5, 15), (texts, 1)),
+        ids=np.arange(np.prod(shape)).reshape(shape),
+        nll=one.nll.reshape(3, *shape),
+        noise=one.noise.reshape(2, *shape),
+        frame={},
+    )
+    return replace(one, prefixes=found)
+
+
+def test_tokens_that_are_not_told_do_not_count() -> None:
+    """NaN at half of the targets says what the other half says alone."""
+    one, rng = made(), np.random.default_rng(1)
+    served = one.nll[1] + 0.02 * rng.normal(size=one.nll[1].shape)
+    half = replace(one, nll=one.nll[:, :, :100], noise=one.noise[:, :, :100])
+    alone = identify.identify(half, served[:, :100])
+    masked = identify.identify(one, np.where(np.arange(200) < 100, served, np.nan))
+    assert masked.verdict == alone.verdict == "near"
+    for one_of, other in zip(masked.near, alone.near, strict=True):
+        assert one_of.label == other.label and one_of.distance == pytest.approx(other.distance)
+        assert (one_of.share, one_of.reach) == pytest.approx((other.share, other.reach))
+    with pytest.raises(Exception, match="tells none of the tokens that the pack holds"):
+        identify.identify(one, np.full_like(served, np.nan))
+
+
+def test_next_tokens_are_kept_in_a_pack_and_compared_in_place_of_targets(tmp_path: Path) -> None:
+    one, file = with_prefixes(made()), tmp_path / "pack.npz"
+    far = replace(one, tokens=one.tokens[:, ::-1])
+    file.write_bytes(pack.pack_bytes(replace(one, far=far)))
+    again = pack.read_pack(file)
+    assert again.far is not None and (again.far.tokens == far.tokens).all() and again.prefixes is not None
+    assert one.prefixes is not None and (again.prefixes.ids == one.prefixes.ids).all()
+    np.testing.assert_allclose(again.prefixes.nll, one.prefixes.nll, atol=2e-3)
+    view = again.of_prefixes()
+    np.testing.assert_allclose(view.nll, one.nll, atol=2e-3)
+    assert (view.block, view.opening) == (40, 0)
+    broken = replace(one.prefixes, places=one.prefixes.places[:, :-1])
+    file.write_bytes(pack.pack_bytes(replace(one, prefixes=broken)))
+    with pytest.raises(ConfigError, match="its parts do not fit together"):
+        pack.read_pack(file)
+
+
+def test_a_far_text_denies_setups_or_the_verdict() -> None:
+    """Of setups that the texts do not tell apart, those stay from which the far text is at most 3 noises away."""
+    one = made(0.1)  # noise of 0.1 allows 0.3; `far` lies 0.5 from the first
+    far = replace(one, tokens=np.tile(one.tokens[:1], (1, 3)), nll=one.nll[:, :1], noise=one.noise[:, :1])
+    found = identify.identify(one, one.nll[0])
+    open_ended = replace(found, alike=["far = away"])
+    for place, verdict in enumerate((found.verdict, found.verdict, "far = away")):
+        told = identify.decide_by_far_text(far, far.nll[place], open_ended)
+        assert (told.verdict, told.alike, told.length, told.odd) == (verdict, [], far.length, ())
+    denied = identify.decide_by_far_text(far, far.nll[2], found)
+    assert denied.verdict == found.verdict and denied.length == 0
+    off = np.sqrt(np.square(far.nll[2] - far.nll[0]).mean())
+    assert f"at {far.length} tokens it is {off:.2g} nats off" in denied.odd[0]
+    assert denied.odd[0].endswith("there it turns as far = away")
+    strange = identify.decide_by_far_text(far, far.nll[2] + 1, found)
+    assert "there it turns" not in strange.odd[0]
+    none = replace(found, verdict=NONE)
+    assert identify.decide_by_far_text(far, far.nll[0], none) == none
+
+
+def test_the_text_of_a_prefix_has_its_tokens() -> None:
+    tokenizer = load_tokenizer(LEXLET)
+    text = np.array([*tokenizer.prefix, *tokenizer.encode("The lighthouse keeper counted " * 9).ids])
+    places = prefixes.prefix_places(tokenizer, text, 8, 6, chat=False)
+    assert len(places) == 6 and places[0] >= 8 and places[-1] < len(text)
+    for place in places:
+        assert (tokenizer.encode(tokenizer.decode(text[1:place])).ids == text[1:place]).all()
+
+
+def test_a_reading_is_kept_until_its_pack_is_written(tmp_path: Path) -> None:
+    kept, count = KeptReadings(tmp_path / "a.npz.part"), [0]
+
+    def read() -> Reading:
+        count[0] += 1
+        return Reading(np.full((2, 3), float(count[0])), np.zeros((2, 0, 0)))
+
+    for _ in range(2):
+        assert (kept.get({"setup": "a"}, read).targets == 1.0).all()
+    assert (KeptReadings(tmp_path / "a.npz.part").get({"setup": "b"}, read).targets == 2.0).all()
+    assert count == [2]
+    kept.remove()
+    assert not (tmp_path / "a.npz.part").exists()
+
+
+def test_a_pack_without_next_tokens_is_to_be_made_anew() -> None:
+    model = read_model({"name": "lexlet", "path": "lexbench:lexlet"})
+    with scripted.serving(scripted.next_tokens(20)) as server:
+        backend = OpenAI(model, url=server.url, retries=0)
+        with pytest.raises(ConfigError, match=r"gives no log-probabilities of a prompt, .* no next tokens to ask for"):
+            ask.ask_about_pack(made(), backend)
+        backend.close()
+
+
+@pytest.fixture(scope="module")
+def lexlet_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4 texts of 192 tokens, and a far one of 256."""
+    torch.set_num_threads(1)
+    file = tmp_path_factory.mktemp("packs") / "lexlet.npz"
+    assert main.main(["fingerprint", "model=lexlet", "corpus=synthetic", "length=192", "n=4", "--out", str(file)]) == 0
+    return file
+
+
+Answer = Callable[[scripted.Body], scripted.Reply]
+
+
+def asked(file: Path, answer: Answer, *words: str, **server: Any) -> tuple[int, dict[str, Any]]:
+    """Exit code of identify about a server, and what it prints as JSON."""
+    said = io.StringIO()
+    with scripted.serving(answer, **server) as serving, contextlib.redirect_stdout(said):
+        given = ["model=lexlet", "backend=openai", f"backend.url={serving.url}", "backend.concurrency=1", *words]
+        code = main.main(["identify", str(file), "--json", *given])
+    return code, json.loads(said.getvalue())
+
+
+PLANTED = [*llama(256, 10_000.0, 32), ("window of 96 tokens", 96, "window of 96 tokens")]
+"""What `results/benchmarks/identify.md` plants in lexlet, with the window for these texts."""
+
+
+def planted(change: Any) -> dict[str, Any]:
+    """Fields of an engine with a planted setup, in bfloat16."""
+    fields: dict[str, Any] = {"dtype": torch.bfloat16, "rope": {"rope_type": "default", "rope_theta": 10_000.0}}
+    if isinstance(change, int):
+        return {**fields, "seen": lambda i, j: (j <= i) & (i - j < change)}
+    return (
+        {**fields, "weights": change}
+        if callable(change)
+        else {**fields, "rope": change.get("rope_parameters", fields["rope"])}
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_next_tokens_name_as_many_setups_as_prompts_do_and_none_wrongly(lexlet_pack: Path) -> None:
+    reference = pack.read_pack(lexlet_pack)
+    right = {"prompts": 0, "next tokens": 0}
+    for name, change, label in PLANTED:
+        wanted = label if label == NONE else identify.find_setup_label(reference, label)
+        whole, plain = Engine(**planted(change)), PlainServer(**planted(change), form="texts", most=5)
+        listed = {"models": scripted.listing("one", **scripted.VLLM), "version": "0.30.0"}
+        for route, found in (
+            ("prompts", asked(lexlet_pack, whole.answer, **listed)[1]),
+            ("next tokens", asked(lexlet_pack, plain.answer)[1]),
+        ):
+            assert wanted in (found["verdict"], *found["alike"]), (name, route, found)
+            assert ("5 likeliest next tokens" in found["route"]) == (route == "next tokens")
+            right[route] += found["verdict"] == wanted and not found["alike"] and not found["odd"]
+    assert right == {"prompts": 15, "next tokens": 15}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("form", ["ids", "llama.cpp"])
+def test_tokens_may_be_named_by_ids(lexlet_pack: Path, form: str) -> None:
+    engine = PlainServer(form=form)  # NTK of factor 2
+    code, found = asked(lexlet_pack, engine.answer, "--expect", "NTK 2")
+    assert (code, found["length"]) == (0, 256) and "20 likeliest next tokens behind 64 prefixes" in found["route"]
+    # The prefixes of a text share the cache: 4 texts of 192 tokens, the last prefixes again, and a far one.
+    assert engine.seen_tokens < 2 * 4 * 192 + 256 + 1000
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_context_that_is_cut_is_named_first(lexlet_pack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By next tokens: 224 of 256 tokens are more than the texts have; 100 are less. By prompts: 120."""
+    plain: dict[str, Any] = {"rope": {"rope_type": "default", "rope_theta": 10_000.0}}
+    for most in (224, 100):
+        code, found = asked(lexlet_pack, PlainServer(**plain, window=most).answer)
+        assert code == 1 and (found["verdict"] == "as its config says = plain" or most < 192)
+        assert found["cut"] == f"your server reads only the last {most} of 255 tokens"
+    cut: dict[str, Any] = {"edit": lambda engine, tokens: (tokens[-120:], list(range(len(tokens)))[-120:])}
+    listed = {"models": scripted.listing("one", **scripted.VLLM), "version": "0.30.0"}
+    code, found = asked(lexlet_pack, Engine(**plain, **cut).answer, **listed)
+    assert (code, found["cut"]) == (1, "your server reads only the last 120 of 256 tokens")
+    shown = identify.Identification(verdict=NONE, why="", alike=[], noise=1.0, near=[], cut=found["cut"])
+    assert identify.identification_text(shown).startswith("your server reads only the last 120 of 256 tokens\n")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_server_that_draws_is_seen_to_slip(lexlet_pack: Path) -> None:
+    drawing = PlainServer(next=lambda engine, chances, new: int(chances.topk(2).indices[1]))
+    code, found = asked(lexlet_pack, drawing.answer)
+    assert code == 1 and found["verdict"] == "NTK 2"
+    assert found["odd"][0].startswith("it writes tokens that its own likelihoods rank below others, behind ")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_chat_is_asked_in_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, file = tmp_path / "talking", tmp_path / "chat.npz"
+    shutil.copytree(LEXLET, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    template = "<user>{{ messages[0]['content'] }}<assistant>"
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+    chat = [f"model.path={folder}", "backend.chat=true"]
+    words = ["model=lexlet", "corpus=synthetic", "length=64", "n=3", "--out", str(file)]
+    assert main.main(["fingerprint", *words, *chat]) == 0
+    server = PlainServer(form="chat")
+    code, found = asked(file, server.answer, *chat, "--expect", "NTK 2")
+    assert (code, found["odd"]) == (0, []) and "20 likeliest next tokens behind 12 prefixes" in found["route"]
+    capsys.readouterr()
+    with scripted.serving(PlainServer().answer) as plain:
+        words = ["model=lexlet", f"model.path={folder}", "backend=openai", f"backend.url={plain.url}"]
+        assert main.main(["identify", str(file), *words]) == 2
+    assert "the pack was made with backend.chat=true, the server is asked without" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_pack_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, count, most = measure.PlannedTexts.read, [0], [3]
+
+    def counted(self: measure.PlannedTexts, backend: Any) -> Reading:
+        if count[0] == most[0]:
+            raise KeyboardInterrupt
+        count[0] += 1
+        return read(self, backend)
+
+    monkeypatch.setattr(measure.PlannedTexts, "read", counted)
+    files = [tmp_path / name for name in ("whole.npz", "resumed.npz")]
+    words = ["fingerprint", "model=lexlet", "corpus=synthetic", "length=64", "n=2", "--out"]
+    assert main.main([*words, str(files[1])]) == 130 and not files[1].exists()
+    assert len(list((tmp_path / "resumed.npz.part").iterdir())) == 3
+    most[0] = 1000
+    assert main.main([*words, str(files[1])]) == 0
+    resumed, count[0] = count[0] - 3, 0
+    assert main.main([*words, str(files[0])]) == 0
+    assert resumed == count[0] - 3 and files[0].read_bytes() == files[1].read_bytes()
+    assert not (tmp_path / "resumed.npz.part").exists()
