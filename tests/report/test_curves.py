@@ -1,6 +1,7 @@
 """Curves of attention are means of the samples' statistics, and the figure is the same bytes every time."""
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -158,4 +159,6 @@ def test_methods_that_are_not_told_apart_are_grey(tmp_path: Path) -> None:
     ]
     assert plot_attention_curves(table_of(cells), {each.cell.id: each.samples for each in cells}, tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text()
-    assert "<!-- 3 others -->" in picture and picture.count("stroke: #d1d1d1") == 7  # two panels each, and the legend
+    rule = re.search(r"\.(\w+)\{[^}]*stroke: #d1d1d1", picture)
+    assert "<!-- 3 others -->" in picture and rule
+    assert picture.count(f'class="{rule[1]}"') == 7  # two panels each, and the legend

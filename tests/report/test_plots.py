@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ import pytest
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
@@ -275,8 +277,8 @@ def test_chance_is_a_dotted_line_where_it_is_known_and_seen(
     picture = (tmp_path / "a.svg").read_text()
     assert ("<!-- chance -->" in picture) == drawn
     # one line in the axes, at its heights; one in the legend
-    dotted = [line for line in picture.splitlines() if "stroke: #595959; stroke-width: 1.1" in line]
-    assert len(dotted) == 2 * drawn
+    rule = re.search(r"\.(\w+)\{[^}]*stroke: #595959; stroke-width: 1\.1", picture)
+    assert (picture.count(f'class="{rule[1]}"') if rule else 0) == 2 * drawn
 
 
 @pytest.mark.everyday("accuracy", "entropy")
@@ -383,3 +385,30 @@ def test_a_figure_decides_by_paired_differences_and_has_levels_beside_them() -> 
     assert "\u2193 better" in left.get_ylabel() and "\u2193 better" in right.get_ylabel()
     for axes in (left, right):  # bars, and no band beside them
         assert not any(isinstance(each, PolyCollection) for each in axes.collections)
+
+
+def test_a_shortened_svg_has_the_elements_styles_and_references_of_its_figure() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    for place in range(3):
+        axes.plot([0, 1], [place, 2 * place], "o-", label=f"a < b {place}")
+        axes.fill_between([0, 1], [place, place], [place + 1, place + 2], alpha=0.2)
+    axes.set_title('not an attribute: style="x" style="x" id="y"')
+    axes.legend()
+    stream = io.BytesIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    plain, short = stream.getvalue(), style.shorten_svg(stream.getvalue())
+    assert len(short) < 0.9 * len(plain) and b'style="x" style="x" id="y"' in short
+    before, after = (
+        [each for each in ElementTree.fromstring(svg).iter() if each.tag.startswith("{http://www.w3.org/2000/svg}")]
+        for svg in (plain, short)
+    )
+    before = [each for each in before if not each.tag.endswith("metadata")]
+    [sheet] = [each for each in after if each.tag.endswith("style")]
+    rules = dict(re.findall(r"\.(\w+)\{([^}]*)\}", sheet.text or ""))
+    assert [each.tag for each in before] == [each.tag for each in after]
+    for one, two in zip(before, after, strict=True):
+        assert one.get("style") == (rules[two.attrib["class"]] if "class" in two.attrib else two.get("style"))
+    ids = {each.get("id") for each in after}
+    assert set(re.findall(r"#([mp][0-9a-f]{10})\b", short.decode())) <= ids
+    assert style.shorten_svg(short) == short

@@ -1,9 +1,11 @@
 """Shared style of figures: colours, lines, limits, and byte-identical files."""
 
 import csv
+import hashlib
 import io
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,8 +111,9 @@ def _figure_bytes(figure: Figure, suffix: str) -> bytes:
 
 
 def shorten_svg(svg: bytes) -> bytes:
-    """An SVG without what no reader sees: coordinates below a tenth of a point, indents, repeated `L`, and metadata."""
-    svg = LONG_COORDINATE.sub(_round_number, svg)
+    """An SVG without what no reader sees: coordinates below a tenth of a point, indents, repeated `L`, metadata, ids
+    that nothing refers to; a style that several elements have stands once, as a class named by its hash."""
+    svg = _with_style_classes(LONG_COORDINATE.sub(_round_number, svg))
     lines, command = list[bytes](), b""
     for line in map(bytes.strip, METADATA_BLOCK.sub(b"", svg).split(b"\n")):
         if line.startswith(b"L ") and command in (b"M", b"L"):  # a line goes on without its letter
@@ -122,12 +125,33 @@ def shorten_svg(svg: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+def _with_style_classes(svg: bytes) -> bytes:
+    used = set(REFERENCE.findall(svg))
+    svg = ID_ATTRIBUTE.sub(lambda found: b"" if found[1] and found[1] not in used else found[0], svg)
+    counts = Counter(found[1] for found in STYLE_ATTRIBUTE.finditer(svg))
+    classes = {
+        style: b"c" + hashlib.sha256(style).hexdigest()[:6].encode()
+        for style, count in counts.items()
+        if style and count > 1
+    }
+
+    def classed(found: re.Match[bytes]) -> bytes:
+        return b' class="%b"' % classes[found[1]] if found[1] in classes else found[0]
+
+    rules = b"".join(b".%b{%b}" % (name, style) for style, name in classes.items())
+    return STYLE_ATTRIBUTE.sub(classed, svg).replace(b"</style>", rules + b"</style>", 1) if b"</style>" in svg else svg
+
+
 def _round_number(found: re.Match[bytes]) -> bytes:
     return found[0] if found[1] is None else f"{float(found[1]):.1f}".rstrip("0").rstrip(".").encode()
 
 
 LONG_COORDINATE = re.compile(rb"<!--.*?-->|(?<![\w.#])([1-9]\d*\.\d{2,})(?![\w.])")
 """A comment, which holds a text as it is shown, or a number of at least 1: smaller ones are scales of letters."""
+REFERENCE = re.compile(rb"#([\w.-]+)")
+ID_ATTRIBUTE = re.compile(rb'<!--.*?-->| id="([^"]*)"')
+STYLE_ATTRIBUTE = re.compile(rb'<!--.*?-->| style="([^"]*)"')
+"""A comment, or the attribute with its value."""
 METADATA_BLOCK = re.compile(rb"\s*<metadata>.*?</metadata>", re.DOTALL)
 PATH_COMMAND = re.compile(rb'(?:d="|^)([MLQCz])[ "]?[^MLQC]*$')
 """The last command of a line of a path."""

@@ -52,8 +52,16 @@ def write_page(folder: Path) -> Path:
     """Write README.md, and plots with their numbers, from the folder's files; returns the path of README.md."""
     rows, about = read_page_data(folder)
     lines = _algorithms_page(rows, about, folder) if about["orders"] else _encodings_page(rows, about, folder)
-    write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
+    write_text(folder / "README.md", _without_padding("\n".join(lines).rstrip()) + "\n")
     return folder / "README.md"
+
+
+def _without_padding(text: str) -> str:
+    """A page without the blanks and dashes that align the columns of its tables, a fifth of a long one."""
+    lines = text.split("\n")
+    return "\n".join(
+        re.sub("-{4,}", "---", re.sub(" {2,}", " ", line)) if line.startswith("|") else line for line in lines
+    )
 
 
 def _algorithms_page(rows: Sequence[MeasuredRow], about: Mapping[str, Any], folder: Path) -> list[str]:
