@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from lexbench.core.method_key import BASELINE_METHOD, parse_label
 from lexbench.core.record import Sample
 from lexbench.parts.lab.study import page as study_page
-from lexbench.parts.lab.study.page import beside, plots, predictions
+from lexbench.parts.lab.study.page import beside, measured, plots, predictions
 from lexbench.parts.lab.study.page import page as page_text
 from lexbench.parts.lab.study.page.curves import (
     HEADLINE_METRICS,
@@ -772,3 +772,8 @@ def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no measured.parquet: give a page folder of `lexbench study`"):
         study_page.read_page_data(tmp_path)
+
+
+def test_nats_of_documents_are_kept_with_the_digits_of_float32() -> None:
+    text = measured._documents_text({"a.py": (207.90018224716187, 48.0), "b.py": (3532.166156430263, 1023.0)})
+    assert json.loads(text) == {"a.py": [207.9002, 48.0], "b.py": [3532.166, 1023.0]}

@@ -175,7 +175,7 @@ def write_rows(rows: Sequence[MeasuredRow], folder: Path) -> None:
             **row.record.as_row(),
             **{name: getattr(row, name) for name in own},
             STATED_TASK: json.dumps(row.task),
-            "documents": None if row.documents is None else json.dumps(row.documents),
+            "documents": None if row.documents is None else _documents_text(row.documents),
         }
         for row in rows
     ]
@@ -183,6 +183,11 @@ def write_rows(rows: Sequence[MeasuredRow], folder: Path) -> None:
     # Few texts repeat, and no number: without a dictionary the file is a quarter smaller.
     pq.write_table(pa.Table.from_pylist(plain), stream, compression="zstd", compression_level=19, use_dictionary=False)
     write_bytes(folder / ROWS_FILE_NAME, stream.getvalue())
+
+
+def _documents_text(documents: Documents) -> str:
+    """JSON of nats and targets by document; nats with the seven digits that their float32 terms have."""
+    return json.dumps({name: (float(f"{nats:.7g}"), targets) for name, (nats, targets) in documents.items()})
 
 
 def read_page_data(folder: Path) -> tuple[list[MeasuredRow], Mapping[str, Any]]:
