@@ -126,7 +126,7 @@ def shorten_svg(svg: bytes) -> bytes:
 
 
 def _with_style_classes(svg: bytes) -> bytes:
-    used = set(REFERENCE.findall(svg))
+    used = set(ID_REFERENCE.findall(svg))
     svg = ID_ATTRIBUTE.sub(lambda found: b"" if found[1] and found[1] not in used else found[0], svg)
     counts = Counter(found[1] for found in STYLE_ATTRIBUTE.finditer(svg))
     classes = {
@@ -148,7 +148,7 @@ def _round_number(found: re.Match[bytes]) -> bytes:
 
 LONG_COORDINATE = re.compile(rb"<!--.*?-->|(?<![\w.#])([1-9]\d*\.\d{2,})(?![\w.])")
 """A comment, which holds a text as it is shown, or a number of at least 1: smaller ones are scales of letters."""
-REFERENCE = re.compile(rb"#([\w.-]+)")
+ID_REFERENCE = re.compile(rb"#([\w.-]+)")
 ID_ATTRIBUTE = re.compile(rb'<!--.*?-->| id="([^"]*)"')
 STYLE_ATTRIBUTE = re.compile(rb'<!--.*?-->| style="([^"]*)"')
 """A comment, or the attribute with its value."""
