@@ -16,7 +16,9 @@ from lexbench.commands import main
 from lexbench.core.record import Record
 from lexbench.report.schema import records_schema
 from lexbench.stats.records import build_records
+from lexbench.store.store import Store
 from tests.report.pictures import drawn
+from tools import smollm2_page
 from tools.keep_records import keep_records, read_records
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -190,3 +192,12 @@ def test_results_are_light_enough_to_be_copied_in_seconds() -> None:
     files = [file for file in RESULTS.rglob("*") if file.is_file() and "report" not in file.parts]
     assert len(files) <= 250 and sum(file.stat().st_size for file in files) < 6_000_000
     assert not [file for file in files if file.suffix == ".png"]
+
+
+@pytest.mark.slow
+def test_the_page_of_smollm2_is_what_its_cells_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smollm2_page, "PAGE", tmp_path / "page.md")
+    smollm2_page.main()
+    assert (tmp_path / "page.md").read_text() == (REFERENCE / "smollm2.md").read_text()
+    samples = {len(each.samples) for each in Store(REFERENCE / "smollm2_board").load()}
+    assert min(samples) >= 16

@@ -36,7 +36,7 @@ class BytesPoint(NamedTuple):
     key: MethodKey
     cache: Compression
     bytes: float
-    """Of a token, in all layers."""
+    """Bytes of a token's keys and values in all layers."""
     found: DivergenceLevel
     front: bool = False
     """Whether no other setting has as few bytes and as little divergence, and less of one of the two."""

@@ -51,7 +51,7 @@ MAX_GROWTH = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class ServerComparison:
-    """What two servers differ by."""
+    """Difference of two servers, and its verdict."""
 
     same: bool
     verdict: str
@@ -92,7 +92,7 @@ def compare_with_checkpoint(model: Model, backend: Mapping[str, Any], server: Ma
 
 
 def compare_servers(model: Model, one: Mapping[str, Any], other: Mapping[str, Any]) -> ServerComparison:
-    """What two servers of one model differ by, as both give log-probabilities of prompts, or of next tokens.
+    """Compare two servers of one model, as both give log-probabilities of prompts, or of next tokens.
 
     Args:
         model: whose tokenizer both have.

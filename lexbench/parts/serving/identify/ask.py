@@ -17,10 +17,10 @@ N_END_TARGETS = 64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServedPack:
-    """What a server tells about the texts of a pack."""
+    """Likelihoods that a server gives for the texts of a pack."""
 
     reference: ReferencePack
-    """What it is compared with: the pack, or the likeliest tokens behind its prefixes."""
+    """Reference of the comparison: the pack, or the likeliest tokens behind its prefixes."""
     nats: Nats
     """[texts, targets]; NaN where it does not tell."""
     route: str

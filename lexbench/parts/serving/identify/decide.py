@@ -54,7 +54,7 @@ def identify_served(pack: ReferencePack, backend_for: OpenBackend) -> Identifica
 def _ask_further(
     pack: ReferencePack, backend_for: OpenBackend, route: str, found: Identification
 ) -> tuple[Identification, ServedPack | None]:
-    """What is told about other texts of a pack; None where the server refuses them, which is then said."""
+    """Verdict with the pack's other texts, and their likelihoods; None in their place where the server refuses them."""
     try:
         with backend_for(pack.length) as backend:
             return found, ask_about_pack(pack, backend, route)

@@ -63,7 +63,7 @@ class PrefixReference:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServedPrefixes:
-    """What a server tells behind prefixes."""
+    """Likelihoods of next tokens that a server gives behind prefixes."""
 
     nats: Nats
     """[texts, prefixes, tokens]; NaN where it does not tell."""
