@@ -47,6 +47,9 @@ SAMPLE_COLUMNS = pa.schema(
 MAX_FAST_COMPRESSED_BYTES = 1 << 14
 """Bytes of samples that are compressed fast rather than well: on disk a file takes 4 KiB at least."""
 
+COLUMNS_WITH_REPEATED_VALUES = [name for name in SAMPLE_COLUMNS.names if name != "nll"]
+"""Columns that Parquet writes with a dictionary of their values; losses of tokens hardly repeat."""
+
 
 @dataclass(frozen=True, eq=False)
 class FinishedCell:
@@ -91,7 +94,14 @@ def table_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     # zstd takes a millisecond to begin with the columns.
     compression = "snappy" if table.nbytes < MAX_FAST_COMPRESSED_BYTES else "zstd"
-    pq.write_table(table, sink, compression=compression, write_statistics=False, write_page_checksum=True)
+    pq.write_table(
+        table,
+        sink,
+        compression=compression,
+        use_dictionary=COLUMNS_WITH_REPEATED_VALUES,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
     return bytes(sink.getvalue())
 
 

@@ -118,6 +118,13 @@ def test_the_same_samples_give_the_same_bytes_in_whatever_order_they_came(tmp_pa
     assert contents[0] == contents[1]
 
 
+def test_losses_take_hardly_more_than_their_four_bytes_each(tmp_path: Path) -> None:
+    this = cell("last_segment", "none", 256)
+    samples = [likelihood_sample(index, 256, 0.0, targets=1024) for index in range(16)]
+    fill(tmp_path, this, samples).finish(this, indices(samples))
+    assert (tmp_path / "cells" / f"{this.id}.parquet").stat().st_size < 1.1 * 4 * 16 * 1024
+
+
 LIKELIHOODS = [likelihood_sample(index, 256, 0.0, targets=3) for index in range(3)]
 
 
