@@ -507,6 +507,10 @@ class Keeping(Protocol):
         """Whether heads hold a part of the prompt only; else `held_tokens` is not called."""
 
     @property
+    def choosing_queries(self) -> int | None:
+        """Number of the prompt's last queries that `held_tokens` needs; None: it needs all."""
+
+    @property
     def needs_rotation(self) -> bool:
         """Whether `held_tokens` asks for queries before their rotation, and rotates them to later positions."""
 
@@ -536,7 +540,7 @@ class Keeping(Protocol):
         """[B, KV, P] whether the cache holds each token of the prompt; by logits as with true distances.
 
         Args:
-            queries: [B, H, P, D] of the prompt, before `rotate`.
+            queries: [B, H, Q, D] of the prompt's last Q <= P tokens, `choosing_queries` at least, before `rotate`.
             keys: [B, KV, P, D], before `rotate`.
             values: [B, KV, P, D].
             rotate: (vectors [B, H, T, D], positions [T]) -> vectors there; where `needs_rotation` is false queries and

@@ -99,13 +99,14 @@ def masked_scores(
     rotate: Rotate,
     cap: float | None = None,
     rotated: Rotated | None = None,
+    begin: int = 0,
 ) -> Tensor:
     """[B, H, Q, K] logits of the last Q of K positions, with remap, mask and bias; -inf where a key is not seen.
 
-    `rotated` keeps rotated keys from call to call.
+    `rotated` keeps rotated keys from call to call. With `begin`, keys are those from this position on.
     """
-    total, device = keys.shape[2], queries.device
-    here, there = np.arange(total - queries.shape[2], total), np.arange(total)
+    total, device = begin + keys.shape[2], queries.device
+    here, there = np.arange(total - queries.shape[2], total), np.arange(begin, total)
     seen = there[None, :] <= here[:, None]
     if attention.mask is not None:
         seen &= attention.mask.allowed(here, there)
@@ -113,7 +114,7 @@ def masked_scores(
     def at(vectors: Tensor, places: Floats) -> Tensor:
         return rotate(vectors, torch.from_numpy(places).to(device))
 
-    scores = queries.new_full((*queries.shape[:3], total), -torch.inf)
+    scores = queries.new_full((*queries.shape[:3], len(there)), -torch.inf)
     for number, region in enumerate(regions_of(attention.remap)):
         held = region.holds(here[:, None], there[None, :]) & seen
         if held.any():  # compute only the rectangle of rows and keys that the region touches

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Keeping
+from lexbench.core.attention import Attention, Keeping, TopKMask
 from lexbench.kernels import dense
 from lexbench.kernels.heads import Rotate, multiply_per_group
 
@@ -115,13 +115,17 @@ def _over_kept(
     for start in range(0, count, chunk):
         rows = slice(start, min(start + chunk, count))
         end = total - count + rows.stop
-        is_old = torch.arange(end, device=queries.device) < border[rows]
-        if bool((kept_before[rows] > 0).any()):
-            old = dense.masked_scores(asking[:, :, rows], old_known[:, :, :end], rest, rotate, cap)
-            new = dense.masked_scores(asking[:, :, rows], known[:, :, :end], rest, rotate, cap)
-            scores = torch.where(is_old, old, new)
-        else:
-            scores = dense.masked_scores(asking[:, :, rows], known[:, :, :end], rest, rotate, cap)
+        scores = dense.masked_scores(asking[:, :, rows], old_known[:, :, :end], rest, rotate, cap)
+        # Keys that some queries of the chunk see as they are kept, and others as computed.
+        # The best keys of a `TopKMask` are chosen among all.
+        whole = isinstance(rest.mask, TopKMask)
+        band = slice(0 if whole else int(kept_before[rows.start]), min(most, end))
+        is_new = torch.arange(band.start, band.stop, device=queries.device) >= border[rows]
+        if band.start < band.stop:
+            new = dense.masked_scores(
+                asking[:, :, rows], known[:, :, band.start : end], rest, rotate, cap, begin=band.start
+            )
+            scores[..., band] = torch.where(is_new, new[..., : band.stop - band.start], scores[..., band])
         if held is not None:
             scores = scores.masked_fill(_hidden_tokens(held, heads, end), -torch.inf)
         if sinks is not None:
@@ -129,9 +133,9 @@ def _over_kept(
             weights = torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1]
         else:
             weights = scores.softmax(-1)
-        mixed = multiply_per_group(weights * is_old, old_content[:, :, :end]) + multiply_per_group(
-            weights * ~is_old, content[:, :, :end]
-        )
+        mixed = multiply_per_group(weights, old_content[:, :, :end])
+        if band.start < band.stop:
+            mixed += multiply_per_group(weights[..., band] * is_new, (content - old_content)[:, :, band])
         found[:, :, rows] = mixed.to(found.dtype)
     return found
 

@@ -25,7 +25,7 @@ from lexbench.backends.hf.exact.network import (
     must_shard,
     windows_of,
 )
-from lexbench.backends.hf.exact.state import KeyValueState, TextState
+from lexbench.backends.hf.exact.state import KeyValueState
 from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, Found, RepeatedStep
 from lexbench.backends.hf.fast.products import widen_half_products
 from lexbench.backends.hf.reading.batches import (
@@ -81,6 +81,9 @@ MAX_POSITIONS_WITH_LOGITS = 64
 """Positions whose logits over the whole vocabulary are in memory at once, while a method is verified."""
 TOKENS_BETWEEN_DEVICE_WAITS = 8
 """Tokens written on a GPU between two looks at them, each of which waits for the device."""
+
+SharedPrompt = tuple[Hashable, Sequence[KeyValueState], Tensor, Tensor]
+"""Name of a text; the cache of its prompt, the prompt's last state, and [passes, 1 + T, width] states from there on."""
 
 
 class Hf(Backend):
@@ -233,7 +236,7 @@ class Hf(Backend):
         self.reader = Reader(network, model, attention, fast)
         self.kernel = self.reader.kernel
         self._attention = Attention()
-        self._shared: tuple[Hashable, Sequence[TextState], Tensor, Tensor] | None = None
+        self._shared: SharedPrompt | None = None
         self._chunk = chunk
         self._batch = batch if isinstance(batch, int) else None if fast else 1
         self._is_split = any(isinstance(weight, DTensor) for weight in network.parameters())
@@ -573,10 +576,11 @@ class Hf(Backend):
         with self.reader.refuse_failures(question.length):
             ids = self.reader.ids(question.tokens[:-1])
             if not question.against and self.reader.goes_on_alike():
-                states, last, theirs = self._read_uncompressed(ids, start, other)
+                shared = self._read_uncompressed(ids, start, other)
                 # The prompt is read anew unless it is read alike with and without the compressed cache.
-                alike = not any(keeping.drops_tokens or keeping.in_prompt for keeping in self._attention.keepings)
-                own = self._further(ids[:, start:], start, last, states) if alike else self._behind(ids, start)
+                queries = self._queries_to_read_again(start)
+                own = self._behind(ids, start) if queries is None else self._further(ids, start, queries, *shared[1:3])
+                theirs, self._shared = shared[3], shared
             else:
                 own = self._behind(ids, start)
                 with self.reader.read_under(other):
@@ -590,29 +594,43 @@ class Hf(Backend):
         """[passes, 1 + T, width] states from the last token of a prompt on, of one text that is read at once."""
         return self.reader.states(ids, start)[:, 0, start - 1 :]
 
-    def _read_uncompressed(
-        self, ids: Tensor, start: int, other: Attention
-    ) -> tuple[Sequence[TextState], Tensor, Tensor]:
-        """The cache of a prompt, its last state, and [passes, 1 + T, width] states from there on, under an Attention.
+    def _queries_to_read_again(self, start: int) -> int | None:
+        """Number of a prompt's last tokens that must be read under our own cache, not only without; None: all."""
+        keepings = self._attention.keepings
+        if any(keeping.in_prompt for keeping in keepings):
+            return None
+        dropping = [keeping for keeping in keepings if keeping.drops_tokens]
+        needed = [None if keeping.needs_rotation else keeping.choosing_queries for keeping in dropping]
+        numbers = [0, *(number for number in needed if number is not None)]
+        # To install the next of several passes forgets where the prompt ends.
+        whole = None in needed or max(numbers) >= start or (dropping and len(self.reader.passes) > 1)
+        return None if whole else max(numbers)
 
-        They are kept for the same text under the next compressed cache.
-        """
+    def _read_uncompressed(self, ids: Tensor, start: int, other: Attention) -> SharedPrompt:
+        """A text read under an Attention. It is taken out of `_shared`: an error may leave it cut wrongly."""
         name = json.dumps(other.as_data(), sort_keys=True), start, ids.cpu().numpy().tobytes()
-        if self._shared is None or self._shared[0] != name:
-            self._shared = None
-            with self.reader.read_under(other):
-                states = [self.reader.new(room=ids.shape[1] - start) for _ in self.reader.passes]
-                last = self.reader.states(ids[:, :start], start, states)[:, 0, -1:]
-                self._shared = name, states, last, self._further(ids[:, start:], start, last, states)
-        return self._shared[1:]
+        shared, self._shared = self._shared, None
+        if shared is not None and shared[0] == name:
+            return shared
+        del shared  # before the next one takes its memory
+        with self.reader.read_under(other):
+            states = [cast(KeyValueState, self.reader.new(ids.shape[1] - start)) for _ in self.reader.passes]
+            last = self.reader.states(ids[:, :start], start, states)[:, 0, -1:]
+            return name, states, last, self._further(ids, start, 0, states, last)
 
-    def _further(self, ids: Tensor, start: int, last: Tensor, states: Sequence[TextState]) -> Tensor:
-        """[passes, 1 + T, width] the last states of a prompt, and those of T further tokens, after which it is cut."""
-        if not ids.shape[1]:
+    def _further(self, ids: Tensor, start: int, queries: int, states: Sequence[KeyValueState], last: Tensor) -> Tensor:
+        """[passes, 1 + T, width] the last states of a prompt, and those of T further tokens, after which it is cut.
+
+        The prompt's last `queries` tokens are read again with them.
+        """
+        if ids.shape[1] == start:
             return last
+        self.reader.installer.begin(start)
         with ExitStack() as stack:
-            aside = [stack.enter_context(state.branch()) for state in states]
-            return torch.cat([last, self.reader.states(ids, start, aside)[:, 0]], dim=1)
+            aside = [
+                stack.enter_context(state.without_last(queries) if queries else state.branch()) for state in states
+            ]
+            return torch.cat([last, self.reader.states(ids[:, start - queries :], start, aside)[:, 0, queries:]], dim=1)
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""

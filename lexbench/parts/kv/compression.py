@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lexbench.core.attention import Floats, Positions
-from lexbench.parts.kv.forms import BITS_OF_FORMAT, Rounding
+from lexbench.parts.kv.forms import BITS_OF_FORMAT, SNAPKV_WINDOW_QUERIES, Rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +50,11 @@ class Compression:
     def drops_tokens(self) -> bool:
         """Whether heads hold a part of the prompt only."""
         return self.keep < 1
+
+    @property
+    def choosing_queries(self) -> int | None:
+        """Number of the prompt's last queries by which tokens are chosen; None: all."""
+        return {"norm": 0, "snapkv": SNAPKV_WINDOW_QUERIES}.get(self.by)
 
     @property
     def needs_rotation(self) -> bool:

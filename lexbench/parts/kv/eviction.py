@@ -31,7 +31,7 @@ def snapkv(queries: Tensor, keys: Tensor, rotate: Rotate, scaling: float) -> Ten
     the query heads of a key head; the 64 tokens themselves are always kept.
 
     Args:
-        queries: [B, H, P, D], before `rotate`.
+        queries: [B, H, Q, D] of the last Q >= 64 of P tokens, before `rotate`.
         keys: [B, KV, P, D], before `rotate`.
         rotate: rotates vectors to positions.
         scaling: factor on the logits.

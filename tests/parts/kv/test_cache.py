@@ -396,7 +396,32 @@ def test_a_prompt_is_read_once_for_all_compressed_caches(hf: Hf, monkeypatch: py
     assert read == [START, further, further, further]
     hf.attend(Kv(keep=0.5).attention(hf.model, len(TOKENS)))
     dropped = hf.diverge(question)
-    assert read[4:] == [len(TOKENS) - 1]  # its own reading alone
+    assert read[4:] == [further]
     np.testing.assert_array_equal(dropped.other_nll, found[0].other_nll)
     np.testing.assert_array_equal(found[0].other_nll, found[1].other_nll)
     assert found[0].divergence.mean() < found[1].divergence.mean() / 100  # steps of 1/85 of the size: squares of 1/7225
+
+
+@pytest.mark.parametrize("given", [{"by": "norm"}, {"by": "snapkv"}, {"by": "snapkv", "bits": 4, "group": 8}])
+@pytest.mark.parametrize("base", ["none", "rerope"])
+def test_a_prompt_begun_without_a_cache_loses_the_tokens_that_it_loses_when_read_under_it(
+    base: str, given: dict[str, Any], folder: Path
+) -> None:
+    hf = Hf(read_model({"path": str(folder)}), dtype="float64", device="cpu")
+    tokens = np.random.default_rng(8).integers(2, VOCABULARY, 110)
+    question = MeasureDivergence(index=0, cluster="", tokens=tokens, first_target=90)
+    form = Kv(**{"residual": 4, "keep": 0.5} | given)
+    positions = lexbench.method(base, **({"window": 30} if base == "rerope" else {})).attention(hf.model, 110)
+
+    def read(method: Any) -> tuple[Any, Any]:
+        hf.attend(positions.merge_with(method.attention(hf.model, 110)))
+        likelihood = Loglikelihood(index=0, cluster="", tokens=tokens, first_target=90, bytes=1, words=1)
+        return hf.diverge(question), hf.score(likelihood).nll  # the second reads the whole text under its cache
+
+    exact, _ = read(Kv(bits=8, group=8, residual=4))
+    for _ in range(2):  # also behind others that went on from the same prompt
+        found, alone = read(form)
+        np.testing.assert_allclose(found.nll, alone, atol=1e-6)
+        assert found.divergence.mean() > 1e-4
+        again, _ = read(Kv(bits=8, group=8, residual=4))
+        np.testing.assert_array_equal(again.nll, exact.nll)

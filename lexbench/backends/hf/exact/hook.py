@@ -284,10 +284,17 @@ class Hook:
             asking, known, content = (each[:, :, :prompt] for each in (query, key, value))
             held = keeping.held_tokens(asking, known, content, rotate, scaling) if keeping.drops_tokens else None
             self.prompts[layer, row] = prompt, held
-        if (layer, row) not in self.prompts and keeping.drops_tokens:
-            raise Unrealisable(
-                "its cache holds the prompt of an earlier call: read each prompt again, in one forward pass"
-            )
+        elif keeping.drops_tokens and (layer, row) not in self.prompts:
+            # Begun under an Attention that drops nothing: here stand the prompt's last queries, if any are needed.
+            prompt, asked = self.prompt or 0, keeping.choosing_queries
+            own = max(0, prompt - (total - n_queries))
+            if not prompt or asked is None or own < asked:
+                raise Unrealisable(
+                    "its cache holds the prompt of an earlier call: read each prompt again, in one forward pass"
+                )
+            known, content = key[:, :, :prompt], value[:, :, :prompt]
+            held = keeping.held_tokens(query[:, :, :own], known, content, rotate, scaling)
+            self.prompts[layer, row] = prompt, held
 
         def plain(queries: Tensor, keys: Tensor, values: Tensor, rest: Attention) -> Tensor:
             places = position_tensor(keys.shape[2] - queries.shape[2], keys.shape[2], queries.device)

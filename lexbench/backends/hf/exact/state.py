@@ -124,6 +124,15 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
     def _show(self, end: int) -> None:
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
 
+    def copy_from(self, begin: int) -> tuple[Tensor, Tensor]:
+        """Copies of keys and values [B, KV, K - begin, D] from a position on."""
+        return self.keys[:, :, begin:].clone(), self.values[:, :, begin:].clone()
+
+    def put_back(self, begin: int, keys: Tensor, values: Tensor) -> None:
+        """Put keys and values of `copy_from` where others of as many tokens stand."""
+        self.keys[:, :, begin:], self.values[:, :, begin:] = keys, values
+        self._views = {line: (view, min(filled, begin)) for line, (view, filled) in self._views.items()}
+
     def view(self, line: Callable[..., Any] | None, turn: Callable[[Tensor, int], Tensor]) -> Tensor:
         """[B, KV, K, D] keys rotated to a line, of which only new ones are rotated (`lexbench.kernels.decode`)."""
         keys: Tensor = self.keys
@@ -279,6 +288,21 @@ class KeyValueState(TextState):
         before = self.tokens
         yield self
         self.cut(before)
+
+    @contextmanager
+    def without_last(self, count: int) -> Iterator[Self]:
+        """The state without its last `count` tokens, to read them again; behind the block it holds them as before.
+
+        It holds all keys, in layers of `KeptLayer`.
+        """
+        end = self.tokens
+        layers = [layer for layer in self.cache.layers if layer.is_initialized]
+        ends = [layer.copy_from(end - count) for layer in layers]
+        self.cut(end - count)
+        yield self
+        self.cut(end)
+        for layer, last in zip(layers, ends, strict=True):
+            layer.put_back(end - count, *last)
 
 
 def _empty_layer_like(layer: Any, rows: int, total: int, room: int) -> Any:
