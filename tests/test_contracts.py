@@ -84,7 +84,8 @@ def test_a_method_is_frozen_pure_and_plain_data(name: str) -> None:
         assert first.as_data() == second.as_data()
         json.dumps(first.as_data(), allow_nan=False)
     module = registry.read_named_config("method", name)["_target_"].split(".")
-    assert module[:3] in (["lexbench", "methods", name], ["lexbench", "parts", name])
+    if module[0] == "lexbench":  # an installed package has modules of its own
+        assert module[:3] in (["lexbench", "methods", name], ["lexbench", "parts", name])
 
 
 @pytest.mark.parametrize("name", METHODS)

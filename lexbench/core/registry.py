@@ -521,7 +521,8 @@ def source_of(config: Mapping[str, Any], noun: str) -> Path:
     if not own and config.get("name") == file.stem and noun == "task":  # a name without a yaml is our own file
         return asset_folder("tasks") / file
     beside = [own[0].parent] if own else [folder / noun for folder in reversed(config_dirs())]
-    return next((folder / file for folder in beside if (folder / file).is_file()), asset_folder("tasks") / file)
+    missing = asset_folder("tasks") if noun == "task" else beside[0]
+    return next((folder / file for folder in beside if (folder / file).is_file()), missing / file)
 
 
 RECOGNISING_ATTRIBUTES = {

@@ -381,3 +381,9 @@ def test_no_yaml_says_only_what_its_file_says() -> None:
         file = registry.asset_folder("tasks") / str(config["file"]) if "file" in config else source_of_module(module)
         own = file.stem == name and (only_class(file, needed(group)) or "").lower() == name.replace("_", "")
         assert len(config) > 1 or not own or families.count(f"{name}.py") > 1, f"{name}.yaml can go"
+
+
+def test_a_missing_file_of_a_yaml_is_said_to_lie_beside_it(mine: Path) -> None:
+    (mine / "method").mkdir(exist_ok=True)
+    (mine / "method" / "lost.yaml").write_text("file: law.py\n")
+    assert registry.docstring_summary("method", "lost") == f"(cannot be read: {mine / 'method' / 'law.py'})"
