@@ -9,11 +9,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.completions import Completions, Continue, Likely, Reply, Request
-from lexbench.backends.openai.chat import ChatDialect
-from lexbench.backends.openai.dialect import Dialect
-from lexbench.backends.openai.http import Rejected, ServerClient, checked_url
-from lexbench.backends.openai.replies import NextTokens, list_models
 from lexbench.backends.thinking import THOUGHT_MARKERS, Form
 from lexbench.checkpoints.checkpoint import end_tokens, folder_of
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
@@ -24,6 +19,11 @@ from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Generate
 from lexbench.methods.composition import method_config, read_method
 from lexbench.methods.scaled import attention_of
+from lexbench.parts.serving.completions import Completions, Continue, Likely, Reply, Request
+from lexbench.parts.serving.openai.chat import ChatDialect
+from lexbench.parts.serving.openai.dialect import Dialect
+from lexbench.parts.serving.openai.http import Rejected, ServerClient, checked_url
+from lexbench.parts.serving.openai.replies import NextTokens, list_models
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -14,14 +14,14 @@ import pytest
 
 import lexbench
 from lexbench import Choose, Generate
-from lexbench.backends.openai import http
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Encoded
+from lexbench.parts.serving.openai import http
+from lexbench.parts.serving.openai.backend import OpenAI
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, listing, serving

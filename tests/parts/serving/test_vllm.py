@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench.backends.completions import Likely, Reply, Request
-from lexbench.backends.vllm import backend as vllm_backend
-from lexbench.backends.vllm.angles import ExpectedAngles
-from lexbench.backends.vllm.backend import Vllm
-from lexbench.backends.vllm.engine import CosSinTable
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Loglikelihood, MeasureDivergence
 from lexbench.kernels.reference import Angles
+from lexbench.parts.serving.completions import Likely, Reply, Request
+from lexbench.parts.serving.vllm import backend as vllm_backend
+from lexbench.parts.serving.vllm.angles import ExpectedAngles
+from lexbench.parts.serving.vllm.backend import Vllm
+from lexbench.parts.serving.vllm.engine import CosSinTable
 
 MODEL = read_model(registry.read_named_config("model", "lexlet"))
 YARN = lexbench.method("yarn").attention(MODEL, 512)

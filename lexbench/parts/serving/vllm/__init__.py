@@ -1,5 +1,5 @@
 """vLLM's engine as a backend."""
 
-from lexbench.backends.vllm.backend import Vllm
+from lexbench.parts.serving.vllm.backend import Vllm
 
 __all__ = ["Vllm"]

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lexbench.backends.completions import Completions, Continue, Continued, Likely, Next, Reply, Request, answer_in_turn
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
@@ -21,6 +20,16 @@ from lexbench.core.task import (
     Loglikelihood,
     LoglikelihoodAnswer,
     ProbeAttention,
+)
+from lexbench.parts.serving.completions import (
+    Completions,
+    Continue,
+    Continued,
+    Likely,
+    Next,
+    Reply,
+    Request,
+    answer_in_turn,
 )
 
 MODEL = read_model(registry.read_named_config("model", "lexlet"))

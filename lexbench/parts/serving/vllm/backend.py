@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, answer_in_turn
 from lexbench.backends.embedded import check_embedded
 from lexbench.backends.thinking import THOUGHT_MARKERS, LocalForm
-from lexbench.backends.vllm.angles import ROUNDING_OF_DTYPE, ExpectedAngles, own_angles
-from lexbench.backends.vllm.engine import Engine
 from lexbench.checkpoints.checkpoint import (
     check_architecture,
     dtype_of,
@@ -32,6 +29,9 @@ from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
 from lexbench.methods import export
+from lexbench.parts.serving.completions import Completions, Continue, Continued, Reply, Request, answer_in_turn
+from lexbench.parts.serving.vllm.angles import ROUNDING_OF_DTYPE, ExpectedAngles, own_angles
+from lexbench.parts.serving.vllm.engine import Engine
 
 ANGLE_TABLE_SLOTS = {"inv_freq", "scale", "keep_first"}
 """Slots that a table of cos and sin by position can hold."""

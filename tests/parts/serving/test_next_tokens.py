@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench.backends.openai.backend import OpenAI
-from lexbench.backends.openai.http import ServerClient
-from lexbench.backends.openai.replies import Replies
 from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.record import Refused
 from lexbench.core.task import Generate
+from lexbench.parts.serving.openai.backend import OpenAI
+from lexbench.parts.serving.openai.http import ServerClient
+from lexbench.parts.serving.openai.replies import Replies
 from tests.backends import scripted
 
 TOKENIZER = load_tokenizer(locate_checkpoint("lexbench:lexlet"))

@@ -18,10 +18,10 @@ from typing import Any
 
 import httpx2
 
-from lexbench.backends.openai.network import Hurried, Pace
-from lexbench.backends.openai.secret import Secret
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Deferred, Refused
+from lexbench.parts.serving.openai.network import Hurried, Pace
+from lexbench.parts.serving.openai.secret import Secret
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before the first retry, doubled for each further one up to the longest; each times a random 0.75 to 1.25."""

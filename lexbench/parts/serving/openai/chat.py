@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.openai.dialect import MAX_STOP_STRINGS, Abilities, Dialect
-from lexbench.backends.openai.http import Rejected
-from lexbench.backends.openai.replies import malformed_answer, value_at
 from lexbench.backends.thinking import Form, answer_place
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.record import Refused
 from lexbench.core.task import Generate, GenerateAnswer, Tokens
+from lexbench.parts.serving.openai.dialect import MAX_STOP_STRINGS, Abilities, Dialect
+from lexbench.parts.serving.openai.http import Rejected
+from lexbench.parts.serving.openai.replies import malformed_answer, value_at
 
 TEMPLATE_TOLERANCE_TOKENS = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""

@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from lexbench.backends.completions import Losses
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer, Tokens
+from lexbench.parts.serving.completions import Losses
 
 MAX_WRITTEN_READ_DIFFERENCE_NATS = 0.5
 """Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""

@@ -14,16 +14,16 @@ import pytest
 
 import lexbench
 from lexbench.backends import capabilities
-from lexbench.backends.openai import http
-from lexbench.backends.openai.backend import OpenAI, map_in_order, server_method
-from lexbench.backends.openai.dialect import TOKENIZER_TRIAL_TEXT, Dialect
-from lexbench.backends.openai.trials import N_COMPARED_TOKENS, UNRELATED_WORDS
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Shift
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, ClassifyTokens, Generate, Loglikelihood, ProbeAttention
+from lexbench.parts.serving.openai import http
+from lexbench.parts.serving.openai.backend import OpenAI, map_in_order, server_method
+from lexbench.parts.serving.openai.dialect import TOKENIZER_TRIAL_TEXT, Dialect
+from lexbench.parts.serving.openai.trials import N_COMPARED_TOKENS, UNRELATED_WORDS
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, always, completion, echo, listing, nll, replied, serving, vllm

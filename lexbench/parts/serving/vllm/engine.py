@@ -14,10 +14,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Likely, Next, Reply, Request
 from lexbench.core.attention import Floats
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
+from lexbench.parts.serving.completions import MOST_OPTIONS, Continue, Continued, Likely, Next, Reply, Request
 
 VLLM_ENVIRONMENT_DEFAULTS = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would copy our threads' locks
@@ -89,7 +89,7 @@ class Engine:
                     hf_overrides=dict(hf_overrides),
                     skip_tokenizer_init=True,
                     generation_config="vllm",  # the checkpoint's own may set sampling and penalties
-                    worker_extension_cls="lexbench.backends.vllm.worker.Turning",
+                    worker_extension_cls="lexbench.parts.serving.vllm.worker.Turning",
                     enforce_eager=on_cpu if eager is None else eager,
                     **({} if share is None else {"gpu_memory_utilization": share}),
                     **arguments,

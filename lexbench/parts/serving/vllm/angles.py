@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.backends.vllm.engine import CosSinTable
 from lexbench.core.attention import Attention, Positions
 from lexbench.core.model import Model
 from lexbench.kernels.reference import Angles
 from lexbench.methods.scaled import ropes_of_model
+from lexbench.parts.serving.vllm.engine import CosSinTable
 
 ROUNDING_OF_DTYPE = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Rounding of cos and sin, which the engine stores in the dtype of the weights."""

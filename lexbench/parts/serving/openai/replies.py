@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.openai.http import ServerClient
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer, Tokens
+from lexbench.parts.serving.openai.http import ServerClient
 
 VLLM_MINUS_INFINITY = -9999.0
 """vLLM writes this in place of a log-probability of minus infinity."""

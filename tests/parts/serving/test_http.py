@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from lexbench.backends.openai import http
-from lexbench.backends.openai.http import Fault, Rejected, ServerClient, checked_url, is_loopback
-from lexbench.backends.openai.network import Pace
 from lexbench.core.record import Deferred, Refused
+from lexbench.parts.serving.openai import http
+from lexbench.parts.serving.openai.http import Fault, Rejected, ServerClient, checked_url, is_loopback
+from lexbench.parts.serving.openai.network import Pace
 from tests.backends import scripted
 
 KEY = "sk-very-secret-0123456789"

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Losses
-from lexbench.backends.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
-from lexbench.backends.openai.replies import NextTokens, Replies, list_models, malformed_answer, value_at
-from lexbench.backends.openai.trials import find_contradiction, find_sampling
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Generate, Tokenizer, Tokens
+from lexbench.parts.serving.completions import MOST_OPTIONS, Continue, Continued, Losses
+from lexbench.parts.serving.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
+from lexbench.parts.serving.openai.replies import NextTokens, Replies, list_models, malformed_answer, value_at
+from lexbench.parts.serving.openai.trials import find_contradiction, find_sampling
 
 MAX_STOP_STRINGS = 4
 """Most stop strings that the interface accepts."""
