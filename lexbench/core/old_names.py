@@ -28,6 +28,7 @@ MOVED_PATHS = {
     "integrations.pytest_plugin": "pytest_plugin",
     "integrations": "parts.exchange",
     "taskkit.benchmarks": "parts.benchmarks",
+    "taskkit.key_tokens": "parts.search.key_tokens",
 }
 """Present place of each moved module or class, both without `lexbench.`; longer paths come before their packages."""
 

@@ -184,7 +184,8 @@ def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
         yield PACKAGE_FOLDER / name, f"lexbench.{name}", asset_folder("configs")
     for part in all_parts():
         if (part.folder / name).is_dir():
-            yield part.folder / name, f"{part.package}.{name}", part.folder / "configs"
+            package = "" if group == "task" and part.is_ours else f"{part.package}.{name}"
+            yield part.folder / name, package, part.folder / "configs"
     for folder in config_dirs()[len(_installed_dirs()) :]:
         if (folder / group).is_dir():
             yield folder / group, None, folder
@@ -518,10 +519,12 @@ def source_of(config: Mapping[str, Any], noun: str) -> Path:
     Without the yaml's name, beside any yaml of its group.
     """
     file, own = Path(str(config["file"])), yaml_files(noun).get(str(config.get("name")))
+    ours = [folder for folder, package, _ in _code_folders("task") if package == ""]
     if not own and config.get("name") == file.stem and noun == "task":  # a name without a yaml is our own file
-        return asset_folder("tasks") / file
-    beside = [own[0].parent] if own else [folder / noun for folder in reversed(config_dirs())]
-    return next((folder / file for folder in beside if (folder / file).is_file()), asset_folder("tasks") / file)
+        beside = []
+    else:
+        beside = [own[0].parent] if own else [folder / noun for folder in reversed(config_dirs())]
+    return next((folder / file for folder in [*beside, *ours] if (folder / file).is_file()), ours[0] / file)
 
 
 RECOGNISING_ATTRIBUTES = {

@@ -378,6 +378,6 @@ def test_no_yaml_says_only_what_its_file_says() -> None:
     families = [config.get("file") for config in stated.values()]
     for (group, name), config in stated.items():
         module = str(config.get("_target_", "")).rpartition(".")[0]
-        file = registry.asset_folder("tasks") / str(config["file"]) if "file" in config else source_of_module(module)
+        file = registry.source_of({**config, "name": name}, group) if "file" in config else source_of_module(module)
         own = file.stem == name and (only_class(file, needed(group)) or "").lower() == name.replace("_", "")
         assert len(config) > 1 or not own or families.count(f"{name}.py") > 1, f"{name}.yaml can go"

@@ -82,7 +82,7 @@ def job(methods: list[str], backend: str = "hf") -> Job:
     return Job.of(
         model={"name": "lexlet", "path": "lexbench:lexlet"},
         methods=[{"name": name, **registry_of(name)} for name in methods],
-        tasks=[{"name": "offset", "file": str(Path("tasks/offset.py").resolve())}],
+        tasks=[{"name": "offset", "file": str(Path("lexbench/parts/benchmarks/tasks/offset.py").resolve())}],
         corpus={"name": "synthetic", "_target_": "lexbench.corpora.synthetic.Synthetic", "words": 900},
         backend={"name": backend},
         lengths=[160, 4096],

@@ -22,9 +22,8 @@ from lexbench.core.attention import Attention
 from lexbench.core.task import Loglikelihood, LoglikelihoodAnswer
 from lexbench.corpora import hash_documents
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.parts.search import find_key_tokens
-from lexbench.taskkit import key_tokens
-from lexbench.taskkit.key_tokens import KeyTokens, Rule
+from lexbench.parts.search import find_key_tokens, key_tokens
+from lexbench.parts.search.key_tokens import KeyTokens, Rule
 
 TEXTS = Synthetic(count=6, words=300, reach=128)
 RECALL = re.compile(r"The (\w+) of (\w+) is (\w+)")

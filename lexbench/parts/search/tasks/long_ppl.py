@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Corpus, Loglikelihood, Outline, Refused, Sample, Task, Tokenizer
-from lexbench.taskkit import key_tokens
+from lexbench.parts.search import key_tokens
 from lexbench.taskkit.perplexity import AVERAGING_NOTE, EncodedCorpus, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
@@ -24,7 +24,7 @@ class LongPpl(Task):
         third window, ends at p                                            i  j  k  l  m n o [p]
 
     An evaluator model chooses the key tokens once, by how much the long context helps it, and `lexbench keys` writes
-    them to a file (see `lexbench.taskkit.key_tokens`). The file holds characters, so models with any tokenizer are
+    them to a file (see `lexbench.parts.search.key_tokens`). The file holds characters, so models with any tokenizer are
     measured on the same key tokens.
 
     Windows have `length` tokens. A document's first window scores all key tokens in it. Every further window ends at a
