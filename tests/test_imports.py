@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SHARED = {
     "methods": {"methods.rotary", "methods.distances", "methods.export"},
     "encodings": {"encodings.base", "encodings.wrappers"},
-    "corpora": {"corpora", "corpora.debian", "corpora.fields"},
+    "corpora": {"corpora", "corpora.fields"},
 }
 """What plug-ins of one kind have in common; beyond it they never import one another."""
 WITHOUT_TORCH = [

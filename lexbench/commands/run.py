@@ -22,6 +22,7 @@ from lexbench.commands.command import (
     chosen_methods,
     group_config,
 )
+from lexbench.core.errors import FetchError
 from lexbench.core.record import NOTHING_MEASURED
 
 if TYPE_CHECKING:
@@ -102,7 +103,6 @@ def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
     """The job of a composed config, with the configs of its methods."""
     from lexbench.checkpoints.checkpoint import facts_suffice, read_known_model, read_model
-    from lexbench.checkpoints.gguf import FetchError
     from lexbench.runner.job import Job
 
     check_switch("dry_run", config["dry_run"])

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 Built = TypeVar("Built")
 
 MOVED_PATHS = {
+    **{f"core.{name}": f"checkpoints.{name}" for name in ("checkpoint", "tokenizer", "config_facts", "structure")},
     **{
-        f"core.{name}": f"checkpoints.{name}"
-        for name in ("checkpoint", "tokenizer", "config_facts", "structure", "gguf", "gguf_tokenizer")
+        f"{room}.{name}": f"parts.gguf.{present}"
+        for room in ("core", "checkpoints")
+        for name, present in (("gguf", "folder"), ("gguf_tokenizer", "tokenizer"))
     },
     "core.scaled": "methods.scaled",
     "core.method": "methods.composition",
@@ -29,6 +31,11 @@ MOVED_PATHS = {
     "integrations": "parts.exchange",
     "taskkit.benchmarks": "parts.benchmarks",
     "taskkit.key_tokens": "parts.search.key_tokens",
+    "corpora.debian": "parts.debian.packages",
+    **{f"corpora.{name}": f"parts.debian.{name}" for name in ("manuals", "novels")},
+    "stats.divergence": "parts.kv.divergence",
+    "runner.journal": "parts.search.journal",
+    "backends.hf.mistakes": "parts.serving.mistakes",
 }
 """Present place of each moved module or class, both without `lexbench.`; longer paths come before their packages."""
 

@@ -8,9 +8,8 @@ from typing import Any
 from tqdm import tqdm
 
 from lexbench.backends import Backend
-from lexbench.checkpoints.gguf import FetchError
 from lexbench.core import parts, registry
-from lexbench.core.errors import ConfigError
+from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.fence import plugin_guard
 from lexbench.core.files import check_writable
 from lexbench.core.model import Model

@@ -593,7 +593,7 @@ def _answers(folder: Path) -> None:
 
 
 def _partial(folder: Path) -> None:
-    from lexbench.runner.journal import resume_journal
+    from lexbench.parts.search.journal import resume_journal
 
     resume_journal(folder / "keys.jsonl.part", HEADER)
 

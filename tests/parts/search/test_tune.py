@@ -26,6 +26,7 @@ from lexbench.core.record import Deferred
 from lexbench.core.task import Generate, GenerateAnswer, Loglikelihood, LoglikelihoodAnswer
 from lexbench.methods import export
 from lexbench.methods.composition import method_config
+from lexbench.parts.search.journal import describe_changes
 from lexbench.parts.search.tune import bench
 from lexbench.parts.search.tune.halving import halve_entrants, rung_counts
 from lexbench.parts.search.tune.page import ranking_markdown, terminal_text
@@ -36,7 +37,6 @@ from lexbench.parts.search.tune.settings import TuneSettings
 from lexbench.parts.search.tune.space import Candidate, CandidateDraws, ParameterRange, parameters_of
 from lexbench.parts.search.tune.tune import tune
 from lexbench.report.doctor import examine_runs
-from lexbench.runner.journal import describe_changes
 from lexbench.stats.intervals import Interval
 from lexbench.stats.pairs import Outcome, PairedDifference
 from lexbench.store.store import Store

@@ -20,6 +20,7 @@ from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import named_method
 from lexbench.methods.rotary import critical_dimension, su_scale
+from lexbench.parts.search.journal import measuring_conditions
 from lexbench.parts.search.longrope_search.evolution import (
     EvolutionResult,
     EvolutionSettings,
@@ -29,7 +30,6 @@ from lexbench.parts.search.longrope_search.evolution import (
 from lexbench.runner.answers import answer_question, sample_of_answer
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
-from lexbench.runner.journal import measuring_conditions
 from lexbench.stats import floors
 from lexbench.stats.pairs import outcomes_of_samples
 

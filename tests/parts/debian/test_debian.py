@@ -15,9 +15,9 @@ import lexbench
 from lexbench import Corpus, Loglikelihood
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import debian
-from lexbench.corpora.debian import DEBIAN_PACKAGES, files_of
+from lexbench.parts.debian.packages import DEBIAN_PACKAGES, files_of
 from lexbench.runner.cells import Component
-from tests.corpora import debs
+from tests.parts.debian import debs
 
 
 def test_files_right_in_a_folder_are_read_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

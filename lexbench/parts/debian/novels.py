@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lexbench.corpora import Document, hash_documents
-from lexbench.corpora.debian import files_of
+from lexbench.parts.debian.packages import files_of
 
 R_STRING_VECTOR_TYPE, R_STRING_TYPE = 16, 9
 """R's type of a vector of strings, and of one string."""

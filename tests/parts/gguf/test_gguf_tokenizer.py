@@ -9,8 +9,8 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from lexbench.checkpoints.gguf_tokenizer import PRE_TOKENIZER_CUTS, settle_tokenizer
 from lexbench.checkpoints.tokenizer import load_tokenizer
+from lexbench.parts.gguf.tokenizer import PRE_TOKENIZER_CUTS, settle_tokenizer
 
 gguf = pytest.importorskip("gguf")
 

@@ -1,7 +1,7 @@
 """Packages of Debian as sources of text: the same bytes for everybody, by version and SHA-256.
 
-`python -m lexbench.corpora.debian` (`make texts`) downloads them by apt-get, without root. They are read as they are,
-by Python alone. A .deb (deb(5)) is an ar archive; its member data.tar.xz holds the files of the package.
+`python -m lexbench.parts.debian.packages` (`make texts`) downloads them by apt-get, without root. They are read as they
+are, by Python alone. A .deb (deb(5)) is an ar archive; its member data.tar.xz holds the files of the package.
 """
 
 import functools

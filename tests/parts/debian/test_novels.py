@@ -6,7 +6,7 @@ import pytest
 
 import lexbench
 from lexbench import Document
-from tests.corpora import debs
+from tests.parts.debian import debs
 
 
 def test_a_vector_of_strings_is_a_novel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

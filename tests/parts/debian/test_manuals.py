@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import lexbench
-from lexbench.corpora.debian import REFERENCE_LANGUAGES, files_of
-from lexbench.corpora.manuals import Manuals, text_of_page
-from tests.corpora import debs
+from lexbench.parts.debian.manuals import Manuals, text_of_page
+from lexbench.parts.debian.packages import REFERENCE_LANGUAGES, files_of
+from tests.parts.debian import debs
 
 PAGE = """<?xml version="1.0"?><html><head><title>Not me</title></head>
 <body>

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lexbench.corpora import debian
-from lexbench.corpora.debian import DEBIAN_PACKAGES, Deb
+from lexbench.parts.debian.packages import DEBIAN_PACKAGES, Deb
 
 NOVELS = "usr/lib/R/site-library/janeaustenr/data/Rdata.rdb"
 ESSAYS, CHAPTERS = "usr/share/doc/anarchism/html", "usr/share/debian-reference"

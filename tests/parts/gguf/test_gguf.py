@@ -21,10 +21,10 @@ from lexbench.checkpoints.checkpoint import (
     locate_checkpoint,
     read_model,
 )
-from lexbench.checkpoints.gguf import gguf_folder, unread_entries
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core import registry
+from lexbench.parts.gguf.folder import gguf_folder, unread_entries
 
 gguf = pytest.importorskip("gguf")
 LEXLET = locate_checkpoint("lexbench:lexlet")

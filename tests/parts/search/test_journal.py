@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lexbench.core.errors import ConfigError
-from lexbench.runner.journal import resume_journal
+from lexbench.parts.search.journal import resume_journal
 
 
 def test_a_journal_of_version_0_1_goes_on(tmp_path: Path) -> None:
