@@ -35,6 +35,7 @@ MOVED_PATHS = {
     **{f"corpora.{name}": f"parts.debian.{name}" for name in ("manuals", "novels")},
     "stats.divergence": "parts.kv.divergence",
     "runner.journal": "parts.search.journal",
+    "backends.hf.split": "parts.cluster.tensor_parallel",
     "backends.hf.mistakes": "parts.serving.mistakes",
 }
 """Present place of each moved module or class, both without `lexbench.`; longer paths come before their packages."""

@@ -4,14 +4,16 @@ Samples are those of task=divergence: the same targets at every length, so that 
 lengths is a curve of its own.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from lexbench.core.record import Sample
-from lexbench.stats.certificates import Judgement, judge_losses
-from lexbench.stats.intervals import Floats, cluster_bootstrap, mean_interval
+from lexbench.stats.certificates import STAKE_FRACTIONS, WEALTH_SHARE_OF_STAKE, max_counted_loss, prove_losses
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, Floats, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import is_score
 
 DIVERGENCE_METRIC = "kld"
@@ -80,6 +82,50 @@ def losses_of(samples: Sequence[Sample], metric: str = DIVERGENCE_METRIC) -> Flo
             kept.setdefault(sample.cluster, []).append(float(sample.scores[metric]))
             last = sample.cluster
     return np.array([np.mean(each) for each in kept.values()])
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A mean loss that is at least 0, as a divergence is, beside a margin."""
+
+    kind: Literal["below", "above", "undecided"]
+    at: int | None
+    """Clusters after which it was proven; None: it is not."""
+    more: int | None
+    """Clusters still needed if the next ones lose as these did; None: proven, or no number is foreseen."""
+
+
+def judge_losses(losses: Floats, metric: str, margin: float) -> Judgement:
+    """Whether losses [clusters] of at least 0 are proven to have a mean below a margin, or above it, at 5 % each.
+
+    Below: `prove_losses`. Above: against a mean of at most m a bettor stakes on the clusters that lose more,
+
+        wealth_n = sum_k w_k prod_{c <= n} (1 + l_k (min(x_c, cap) - m)),    0 <= l_k < 1 / m
+
+    No factor is below 0, as no loss is, and to count losses up to the cap only lowers them.
+    """
+    assert len(losses) and (losses >= 0).all(), "losses of at least 0"
+    below = prove_losses(losses, metric, margin)
+    if below.at is not None:
+        return Judgement("below", below.at, None)
+    counted = np.minimum(losses, max_counted_loss(metric, margin)) - margin
+    stakes = STAKE_FRACTIONS / margin
+    logs = np.log1p(stakes[:, None] * counted)
+    wealth = np.logaddexp.reduce(np.log(WEALTH_SHARE_OF_STAKE)[:, None] + np.cumsum(logs, axis=1), axis=0)
+    reached = np.flatnonzero(wealth >= math.log(1 / SIGNIFICANCE_LEVEL))
+    if len(reached):
+        return Judgement("above", int(reached[0]) + 1, None)
+    grown = logs.sum(axis=1)
+    ways = (
+        (math.log(1 / SIGNIFICANCE_LEVEL) - np.log(WEALTH_SHARE_OF_STAKE) - grown)[grown > 0]
+        / grown[grown > 0]
+        * len(losses)
+    )
+    found = [
+        *([] if below.more is None else [below.more]),
+        *([max(1, math.ceil(float(ways.min())))] if len(ways) else []),
+    ]
+    return Judgement("undecided", None, min(found, default=None))
 
 
 def judge_divergence(samples: Sequence[Sample], margin: float) -> Judgement | None:

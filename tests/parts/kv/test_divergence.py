@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from lexbench import Sample
-from lexbench.parts.kv.divergence import judge_divergence, level, losses_of, slope
-from lexbench.stats.certificates import judge_losses
+from lexbench.parts.kv.divergence import judge_divergence, judge_losses, level, losses_of, slope
 from lexbench.stats.metrics import metric_label
 
 

@@ -12,11 +12,11 @@ import pytest
 import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.split import check_heads_apart, check_split
 from lexbench.checkpoints.checkpoint import folder_of, read_model
 from lexbench.core import registry
 from lexbench.core.attention import Slopes
 from lexbench.core.errors import ConfigError
+from lexbench.parts.cluster.tensor_parallel import check_heads_apart, check_split
 from lexbench.store.store import Store
 
 LENGTH = 400

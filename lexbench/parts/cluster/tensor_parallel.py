@@ -4,14 +4,13 @@ The first one is told what to do and tells the others, which do the same: a step
 it. They share numbers by torch.distributed: NCCL between GPUs of this machine, gloo between its processors.
 """
 
-import functools
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 import transformers
@@ -26,7 +25,6 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
 Result = TypeVar("Result")
-Method = TypeVar("Method", bound=Callable[..., Any])
 FOLLOWER_VARIABLE = "LEXBENCH_FOLLOWER"
 """Variable of the environment that only the other processes have."""
 SECONDS_TO_CLOSE = 10
@@ -56,7 +54,15 @@ class Followers:
         path = os.pathsep.join(filter(None, sys.path))
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-P", "-m", "lexbench.backends.hf.split", str(store.port), str(rank), str(count)],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "lexbench.parts.cluster.tensor_parallel",
+                    str(store.port),
+                    str(rank),
+                    str(count),
+                ],
                 env={**os.environ, "PYTHONPATH": path, "LOCAL_RANK": str(rank), FOLLOWER_VARIABLE: "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -125,21 +131,6 @@ def _join(store: Any, rank: int, count: int) -> Any:
 def join_followers(backend: type, count: int, model: Model, settings: Mapping[str, Any]) -> Followers | None:
     """The other processes, started and told what to build; None in one of them."""
     return None if FOLLOWER_VARIABLE in os.environ else Followers(backend, count, model, settings)
-
-
-def taken_together(method: Method) -> Method:
-    """Let a method of a backend be called in all of its processes."""
-
-    @functools.wraps(method)
-    def taken(self: Any, *given: Any) -> Any:
-        others: Followers | None = self._followers
-        return (
-            method(self, *given)
-            if others is None
-            else others.take(method.__name__, given, lambda: method(self, *given))
-        )
-
-    return cast(Method, taken)
 
 
 def check_split(folder: Path, count: int) -> None:
