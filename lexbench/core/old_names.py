@@ -30,6 +30,7 @@ MOVED_PATHS = {
     "integrations.pytest_plugin": "pytest_plugin",
     "integrations": "parts.exchange",
     "taskkit.benchmarks": "parts.benchmarks",
+    "taskkit.spread": "parts.benchmarks.spread",
     "taskkit.key_tokens": "parts.search.key_tokens",
     "corpora.debian": "parts.debian.packages",
     **{f"corpora.{name}": f"parts.debian.{name}" for name in ("manuals", "novels")},

@@ -1,1 +1,1 @@
-"""Tasks of this part, each a file of its name."""
+"""Tasks of the suites `ruler`, `standard` and `today`, and of single studies; each is a file of its name."""

@@ -23,6 +23,7 @@ from lexbench import (
     Tokens,
 )
 from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import (
     FixedParts,
     check_at_least,
@@ -34,7 +35,6 @@ from lexbench.taskkit.prompt import (
     tokens_around_haystack,
 )
 from lexbench.taskkit.scoring import score_choice, score_written
-from lexbench.taskkit.spread import FIRST_NAMES
 
 TEXT_HEADER = "Each line has a person, a text and a label."
 LINE_TEMPLATE = "\n{name} |{text} | {label}"

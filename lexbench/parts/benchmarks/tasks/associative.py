@@ -23,6 +23,7 @@ from lexbench import (
     Tokens,
 )
 from lexbench.taskkit import absence, haystack, matching, sampling
+from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import (
     FixedParts,
     check_at_least,
@@ -34,7 +35,6 @@ from lexbench.taskkit.prompt import (
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_choice, score_items
-from lexbench.taskkit.spread import FIRST_NAMES
 
 PROMPT_HEADER = "Remember where these people live.\n"
 NEEDLE_TEMPLATES = {"association": " {name} lives next to {sight}.", "direct": " {name} lives in {city}, {country}."}

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import ConfigError, Generate, GenerateAnswer, Sample
+from lexbench.parts.benchmarks.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
-from lexbench.taskkit.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 
 PROMPT_HEADER = "Remember which word leads to which.\n"
 LINE_TEMPLATE = " {tail} leads to {head}."

@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import ConfigError, Generate, GenerateAnswer, Sample
+from lexbench.parts.benchmarks.spread import Puzzle, Spread, Words
 from lexbench.taskkit import matching
+from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
-from lexbench.taskkit.spread import FIRST_NAMES, Puzzle, Spread, Words
 
 PROMPT_HEADER = "Remember the order in which people come in.\n"
 LINE_TEMPLATE = " {name} comes in."

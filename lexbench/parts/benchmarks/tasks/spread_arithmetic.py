@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import ConfigError
+from lexbench.parts.benchmarks.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 from lexbench.taskkit.prompt import check_at_least
-from lexbench.taskkit.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 
 PROMPT_HEADER = "Remember the number of each thing. All numbers are digits: after 9 comes 0 again.\n"
 START_TEMPLATE = " The {name} has the number {value}."

@@ -29,13 +29,6 @@ from lexbench.taskkit.prompt import (
 )
 from lexbench.taskkit.scoring import score_choice, score_items
 
-FIRST_NAMES = (
-    *("Adam", "Alice", "Anna", "Ben", "Carl", "Clara", "David", "Diana", "Edward", "Ella", "Emma", "Eric"),
-    *("Frank", "George", "Grace", "Harry", "Helen", "Henry", "Jack", "James", "Jane", "John", "Julia", "Karen"),
-    *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
-    *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
-)
-"""First names of people in the lines."""
 PLAIN_NOUNS = tuple(OBJECT_WORD_LISTS[-1])
 """Plain nouns."""
 ANSWER_MARGIN_TOKENS = 4

@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import ConfigError
+from lexbench.parts.benchmarks.spread import PLAIN_NOUNS, Puzzle, Spread, Words
+from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import check_at_least
-from lexbench.taskkit.spread import FIRST_NAMES, PLAIN_NOUNS, Puzzle, Spread, Words
 
 PROMPT_HEADERS = {
     "nth": "Remember who says which word, and in which order.\n",

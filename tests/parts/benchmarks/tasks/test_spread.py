@@ -16,7 +16,8 @@ import lexbench
 from lexbench import Choose, ChooseAnswer, Generate, GenerateAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.taskkit.spread import FIRST_NAMES, PLAIN_NOUNS, Puzzle, Spread
+from lexbench.parts.benchmarks.spread import PLAIN_NOUNS, Puzzle, Spread
+from lexbench.taskkit.people import FIRST_NAMES
 
 N = 240
 TASKS = [

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import ConfigError
+from lexbench.parts.benchmarks.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 from lexbench.taskkit.people import OBJECT_WORD_LISTS
 from lexbench.taskkit.prompt import check_at_least
-from lexbench.taskkit.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 
 PROMPT_HEADER = "The group of a thing depends on what it is, not on its colour.\n"
 LINE_TEMPLATE = " The {colour} {thing} belongs to group {label}."

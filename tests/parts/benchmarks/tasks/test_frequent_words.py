@@ -14,7 +14,7 @@ from scipy.special import zeta
 import lexbench
 from lexbench import Frame, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from tasks.frequent_words import _chance_of_first
+from lexbench.parts.benchmarks.tasks.frequent_words import _chance_of_first
 from tests.tasks.asked import accuracy, fingerprint, questions_of
 
 HEADER = "This coded text repeats some words more often than others.\n"
