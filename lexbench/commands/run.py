@@ -22,6 +22,7 @@ from lexbench.commands.command import (
     chosen_methods,
     group_config,
 )
+from lexbench.commands.setting_words import words_of_file
 from lexbench.core.errors import FetchError
 from lexbench.core.record import NOTHING_MEASURED
 
@@ -50,7 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.store.store import Store
 
     if options.sweep:
-        words = hydra_config.words_of_file(options.sweep, words)
+        words = words_of_file(options.sweep, words)
     measured: list[tuple[Path, list[str]]] = []
     measured_here: list[Path] = []
     home = os.getpid()
