@@ -11,7 +11,7 @@ import yaml
 
 from lexbench.commands.command import SWEEP_HELP, Command, Setting
 from lexbench.commands.hydra_value import hydra_value
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.parts import is_installed
@@ -228,8 +228,8 @@ def _has_parameter(group: str, names: str, key: str) -> bool:
     for name in re.split(r"[,+\[\]]", names):
         with suppress(ValueError, Refused):  # no name, or a suite
             stated = {**registry.read_named_config(group, name), "name": name}
-            own = Model if group == "model" else registry.class_of(stated, group)
-            if key in registry.class_parameters(own) or (group == "method" and key in ("at", "over", "layers")):
+            own = Model if group == "model" else objects.class_of(stated, group)
+            if key in objects.class_parameters(own) or (group == "method" and key in ("at", "over", "layers")):
                 return True
     return False
 

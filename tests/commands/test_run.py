@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from lexbench import Refused, corpus
 from lexbench.checkpoints.checkpoint import local_folder
 from lexbench.commands import main, setting_words
-from lexbench.core import registry, suites
+from lexbench.core import objects, registry, suites
 from lexbench.corpora.packages import Packages
 from lexbench.store.store import Store
 from lexbench.taskkit import squad_hotpot
@@ -110,7 +110,7 @@ def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_n
 ) -> None:
     """22 of the 24 tasks have their data here: 50 samples each, but sliding reads windows."""
     suite = registry.read_named_config("task", "standard")
-    tasks = [registry.build_object(entry, "task", corpus=corpus("synthetic")) for entry in suites.expand_suite(suite)]
+    tasks = [objects.build_object(entry, "task", corpus=corpus("synthetic")) for entry in suites.expand_suite(suite)]
     assert len(tasks) == 24
 
     def never(*given: object) -> None:

@@ -17,7 +17,7 @@ from lexbench import Encoded, Model, Refused, api
 from lexbench.backends.chance import Chance
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.attention import Attention
 from lexbench.core.task import Loglikelihood, LoglikelihoodAnswer
 from lexbench.corpora import hash_documents
@@ -275,7 +275,7 @@ def test_both_contexts_are_read_under_the_methods_attention_at_the_longest(lexle
     keyed = found(lexlet, tmp_path / "keys.jsonl", method=yarn, longest=400, n=1)
     assert keyed.evaluator == "lexlet, yarn"
     assert [attention.as_data() for attention in Reader.attended] == [
-        registry.build_object(registry.read_named_config("method", "yarn"), "method").attention(lexlet, 400).as_data()
+        objects.build_object(registry.read_named_config("method", "yarn"), "method").attention(lexlet, 400).as_data()
     ]
     assert sorted(set(Reader.asked), reverse=True)[0] == 400
 

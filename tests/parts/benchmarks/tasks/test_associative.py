@@ -13,11 +13,11 @@ from scipy import stats
 import lexbench
 from lexbench import Choose, ChooseAnswer, Generate, GenerateAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.corpora.synthetic import Synthetic
 
 CORPUS = Synthetic()
-MODULE = sys.modules[registry.class_of(registry.read_named_config("task", "associative"), "task").__module__]
+MODULE = sys.modules[objects.class_of(registry.read_named_config("task", "associative"), "task").__module__]
 SIGHTS, NAMES = MODULE.SIGHTS, MODULE.FIRST_NAMES
 LINE = re.compile(r" ([A-Z][a-z]+) lives (?:next to|in) ([^.]+)\.")
 N = 200

@@ -179,7 +179,7 @@ def test_the_protocol_and_the_identity_hold_the_files_content(
     again = lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "moved.jsonl", corpus))
     other = lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "keys.jsonl", corpus, [[9], [], [], []]))
     assert vars(again)["keys_hash"] == hashed != vars(other)["keys_hash"]
-    assert lexbench.core.registry.instance_label(first, "long_ppl", "task").endswith(f"keys_hash='{hashed}')")
+    assert lexbench.core.objects.instance_label(first, "long_ppl", "task").endswith(f"keys_hash='{hashed}')")
 
 
 def test_what_does_not_fit_is_refused_with_a_remedy(
