@@ -381,3 +381,11 @@ def test_no_yaml_says_only_what_its_file_says() -> None:
         file = registry.source_of({**config, "name": name}, group) if "file" in config else source_of_module(module)
         own = file.stem == name and (only_class(file, needed(group)) or "").lower() == name.replace("_", "")
         assert len(config) > 1 or not own or families.count(f"{name}.py") > 1, f"{name}.yaml can go"
+
+
+@pytest.mark.parametrize(("name", "part"), [("aggregate", "benchmarks"), ("copy", "lab"), ("long_ppl", "search")])
+def test_a_stored_job_finds_a_task_by_the_file_that_it_names(name: str, part: str) -> None:
+    """Jobs hold `file: aggregate.py`, from before it lay in a part as well."""
+    assert registry.read_named_config("task", name) == {"file": f"{name}.py"}
+    found = registry.source_of({"name": name, "file": f"{name}.py"}, "task")
+    assert found == registry.PACKAGE_FOLDER / "parts" / part / "tasks" / f"{name}.py" and found.is_file()
