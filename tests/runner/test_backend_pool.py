@@ -60,7 +60,7 @@ FAR = {"_target_": f"{__name__}.Far", "name": "far"}
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     EVENTS.clear()
     monkeypatch.setattr(
-        registry,
+        objects,
         "class_of",
         lambda config, noun, of=objects.class_of: Far if "Far" in str(config.get("_target_")) else of(config, noun),
     )
