@@ -165,18 +165,22 @@ def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
 
     The package is empty for our tasks, which are found by their file's name, and None for the user's folders.
     """
-    name = CODE_FOLDER_OF_GROUP[group]
-    if group == "task":
-        yield asset_folder(name), "", asset_folder("configs")
-    elif (PACKAGE_FOLDER / name).is_dir():
-        yield PACKAGE_FOLDER / name, f"lexbench.{name}", asset_folder("configs")
-    for part in all_parts():
-        if (part.folder / name).is_dir():
-            package = "" if group == "task" and part.is_ours else f"{part.package}.{name}"
-            yield part.folder / name, package, part.folder / "configs"
+    yield from _installed_code_folders(group)
     for folder in config_dirs()[len(_installed_dirs()) :]:
         if (folder / group).is_dir():
             yield folder / group, None, folder
+
+
+@functools.cache
+def _installed_code_folders(group: str) -> tuple[tuple[Path, str, Path], ...]:
+    """Folders of a group's files of the core and of parts, as `_code_folders` gives them."""
+    name, is_task = CODE_FOLDER_OF_GROUP[group], group == "task"
+    core = asset_folder(name) if is_task else PACKAGE_FOLDER / name
+    found = [(core, "" if is_task else f"lexbench.{name}", asset_folder("configs"))]
+    for part in all_parts():
+        package = "" if is_task and part.is_ours else f"{part.package}.{name}"
+        found.append((part.folder / name, package, part.folder / "configs"))
+    return tuple(each for each in found if each[0].is_dir())
 
 
 def read_named_config(group: str, name: str) -> dict[str, Any]:
@@ -299,7 +303,7 @@ def source_of(config: Mapping[str, Any], noun: str) -> Path:
     Without the yaml's name, beside any yaml of its group.
     """
     file, own = Path(str(config["file"])), yaml_files(noun).get(str(config.get("name")))
-    ours = [folder for folder, package, _ in _code_folders("task") if package == ""]
+    ours = [folder for folder, package, _ in _installed_code_folders("task") if not package]
     if not own and config.get("name") == file.stem and noun == "task":  # a name without a yaml is our own file
         beside = []
     else:
