@@ -28,10 +28,10 @@ from lexbench.parts.lab.native.decoder import Decoder
 from lexbench.parts.lab.native.folder import is_llama, save_model
 from lexbench.parts.lab.native.learner import Learner
 from lexbench.parts.lab.native.lessons import TextLesson, draw_row
+from lexbench.parts.lab.native.ngrams import WittenBell
 from lexbench.parts.lab.native.progress import TrainingProgress, delay_interrupts, lock_folder
 from lexbench.parts.lab.native.recipe import Recipe
 from lexbench.parts.lab.native.rows import TrainingRows
-from lexbench.taskkit.floors import WittenBell
 
 N_HELD_OUT_ROWS = 32
 """Rows that measure the held-out loss."""

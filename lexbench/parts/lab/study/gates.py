@@ -6,7 +6,7 @@
     beyond    NLL at 8 times the trained length minus NLL at the trained length                           >= ln 2
 
 All NLLs are of the same held-out tokens (task last_segment). The trigram is Witten and Bell's
-(`lexbench.taskkit.floors.WittenBell`), of all documents that the rows of text were drawn from, each counted once.
+(`lexbench.parts.lab.native.ngrams.WittenBell`), of all documents that the rows of text were drawn from, each once.
 """
 
 import json
