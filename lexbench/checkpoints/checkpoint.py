@@ -61,8 +61,7 @@ def locate_checkpoint(path: str, revision: str | None = None, weights: bool = Tr
 
     patterns = WEIGHT_FILE_PATTERNS + CONFIG_FILE_PATTERNS if weights else CONFIG_FILE_PATTERNS
     return _fetch_or_use_cache(
-        path,
-        lambda local: snapshot_download(path, revision=revision, allow_patterns=patterns, local_files_only=local),
+        path, lambda local: snapshot_download(path, revision=revision, allow_patterns=patterns, local_files_only=local)
     )
 
 

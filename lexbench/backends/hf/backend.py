@@ -19,13 +19,7 @@ from lexbench.backends.draft import Draft
 from lexbench.backends.hf.exact.head import last_hidden_states
 from lexbench.backends.hf.exact.layers import stated_size
 from lexbench.backends.hf.exact.memory import return_freed
-from lexbench.backends.hf.exact.network import (
-    TORCH_DTYPES,
-    check_weights,
-    load_network,
-    must_shard,
-    windows_of,
-)
+from lexbench.backends.hf.exact.network import TORCH_DTYPES, check_weights, load_network, must_shard, windows_of
 from lexbench.backends.hf.exact.state import KeyValueState, TextState
 from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, Found, RepeatedStep
 from lexbench.backends.hf.fast.products import widen_half_products

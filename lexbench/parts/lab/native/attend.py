@@ -223,11 +223,7 @@ class EncodingAttention:
             queries, keys = self.encoding.qk(queries, keys, self.positions, self.positions, rotate)
             rotate = _without_rotation
         rule = Logits(
-            rotate=rotate,
-            scaling=self.scaling,
-            attention=rest,
-            decay=self.encoding.decay,
-            bias=self._bias_at,
+            rotate=rotate, scaling=self.scaling, attention=rest, decay=self.encoding.decay, bias=self._bias_at
         )
         return queries, keys, rule
 

@@ -109,11 +109,7 @@ class Algorithm(Task):
             places=np.arange(length - size, length),
             options=symbols[:10],
             guess=guess,
-            facts={
-                "size": size,
-                "commonest": float(np.bincount(result).max() / size),
-                "again": again,
-            },
+            facts={"size": size, "commonest": float(np.bincount(result).max() / size), "again": again},
         )
 
 

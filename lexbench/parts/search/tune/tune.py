@@ -45,13 +45,7 @@ SEARCH_TIME_SHARE = 2 / 3
 """Share of the time for the search; the rest is for the finalists."""
 
 
-def tune(
-    *,
-    model: Model,
-    corpus: Mapping[str, Any],
-    backend: Mapping[str, Any],
-    settings: TuneSettings,
-) -> TuneResult:
+def tune(*, model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: TuneSettings) -> TuneResult:
     """Search, measure the finalists on fresh questions, and write result.md, .csv, .json and candidates.csv.
 
     A candidate is measured as it would be deployed: its Attention at `length` is used for shorter texts, too, so the
