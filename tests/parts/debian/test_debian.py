@@ -14,7 +14,7 @@ import pytest
 import lexbench
 from lexbench import Corpus, Loglikelihood
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.corpora import debian
+from lexbench.parts.debian import packages as debian
 from lexbench.parts.debian.packages import DEBIAN_PACKAGES, files_of
 from lexbench.runner.cells import Component
 from tests.parts.debian import debs
