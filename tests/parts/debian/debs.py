@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lexbench.corpora import debian
+from lexbench.parts.debian import packages as debian
 from lexbench.parts.debian.packages import DEBIAN_PACKAGES, Deb
 
 NOVELS = "usr/lib/R/site-library/janeaustenr/data/Rdata.rdb"
