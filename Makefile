@@ -56,7 +56,7 @@ real: $(READY)
 	$(BIN)/lexbench report runs/real
 
 texts: $(READY)
-	$(BIN)/python -m lexbench.corpora.debian
+	$(BIN)/python -m lexbench.parts.debian.packages
 
 lint: $(DEV)
 	$(BIN)/ruff format --check .

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from lexbench.backends.rope_causes import RopeMismatch
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import why_not_a_folder
@@ -43,7 +43,7 @@ MethodGiven = str | Mapping[str, Any] | Method | Callable[[Model, int], Attentio
 
 def corpus(name: str, **parameters: Any) -> Corpus:
     """A corpus by name: `corpus("files", path="book.txt")`."""
-    built: Corpus = registry.build_object(
+    built: Corpus = objects.build_object(
         {**registry.read_named_config("corpus", name), **parameters, "name": name}, "corpus"
     )
     return built
@@ -51,12 +51,10 @@ def corpus(name: str, **parameters: Any) -> Corpus:
 
 def task(name: str, corpus: Corpus | str | Mapping[str, Any] | None = "stdlib", **parameters: Any) -> Task:
     """A task by name; `corpus` is where its text comes from, if it takes any: as in `run`, or built, or None."""
-    text = (
-        registry.build_object(_config_of("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
-    )
+    text = objects.build_object(_config_of("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
     if text is not None and not hasattr(text, "documents"):
         raise ConfigError(f"corpus must be a name, a mapping of its name and parameters, or a corpus, got {corpus!r}")
-    built: Task = registry.build_object(
+    built: Task = objects.build_object(
         {**registry.read_named_config("task", name), **parameters, "name": name}, "task", corpus=text
     )
     return built

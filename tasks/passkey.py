@@ -21,6 +21,7 @@ from lexbench import (
     Tokens,
 )
 from lexbench.taskkit import absence, haystack, matching, sampling
+from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import (
     FixedParts,
     check_at_least,
@@ -32,7 +33,6 @@ from lexbench.taskkit.prompt import (
     tokens_around_haystack,
 )
 from lexbench.taskkit.scoring import score_written
-from lexbench.taskkit.spread import FIRST_NAMES
 
 PROMPT_HEADER = "A pass key is hidden in this text. Remember it.\n"
 NEEDLE_TEMPLATE = " The pass key is {key}. Remember it. {key} is the pass key."

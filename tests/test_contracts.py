@@ -34,7 +34,7 @@ from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.benchmarks.table import BENCHMARK_OF_NAME
 from lexbench.runner.job import Job
 from tests.answerers import asked_tokens, perfect, uniform, written
-from tests.taskkit.key_files import key_file
+from tests.parts.search.key_files import key_file
 
 LLAMA = Model(name="llama", trained_length=256, head_dim=32, rope_base=10000.0, rotary_dim=16, layers=4, heads=4)
 NO_ROPE = Model(name="learned", trained_length=256, head_dim=32)

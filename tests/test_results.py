@@ -14,9 +14,9 @@ import pytest
 
 from lexbench.commands import main
 from lexbench.core.record import Record
-from lexbench.report.schema import records_schema
 from lexbench.stats.records import build_records
 from lexbench.store.store import Store
+from tests.records_schema import records_schema
 from tests.report.pictures import drawn
 from tools import smollm2_page
 from tools.keep_records import keep_records, read_records

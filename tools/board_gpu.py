@@ -149,7 +149,7 @@ def pack(board: Board, folder: Path) -> None:
 
 def contents(board: Board) -> Iterator[tuple[str, Path]]:
     """Files to pack, by their names in the archive; ValueError where one is missing or is for one platform only."""
-    from lexbench.corpora.debian import DEBIAN_PACKAGES, packages_folder
+    from lexbench.parts.debian.packages import DEBIAN_PACKAGES, packages_folder
 
     for name in board.packages:
         try:

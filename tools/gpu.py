@@ -908,8 +908,8 @@ def beside_vllm(campaign: Campaign, name: str) -> Found:
     """The same questions to vLLM, on a cut of the model with few layers that fits beside it."""
     if importlib.util.find_spec("vllm") is None or campaign.device != "cuda":
         return {"left out": "it needs a GPU and the package vllm"}
-    from lexbench.backends.vllm.backend import Vllm
     from lexbench.checkpoints.tokenizer import load_tokenizer
+    from lexbench.parts.serving.vllm.backend import Vllm
 
     scale = campaign.scale
     length = min(scale.prefills)

@@ -28,7 +28,7 @@ from lexbench.kernels import kept
 from lexbench.parts.kv import rounding
 from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
-from tests.checkpoints.test_gguf import write_lexlet
+from tests.parts.gguf.test_gguf import write_lexlet
 
 LENGTH, TEXTS = 240, 12
 """Tokens of a text, and texts."""

@@ -25,12 +25,12 @@ import torch
 from numpy.typing import NDArray
 
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.checkpoints.gguf import PACKAGE_PATH_PREFIX, _package_files
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
+from lexbench.parts.gguf.folder import PACKAGE_PATH_PREFIX, _package_files
 from lexbench.parts.serving.identify import pack
-from tests.checkpoints.test_gguf import write_lexlet
+from tests.parts.gguf.test_gguf import write_lexlet
 from tools import serving
 from tools.engines import LABELS, LENGTH, METHODS, Nats, Read, compared, exported, gated, named
 

@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import lexbench
 from lexbench.backends import Backend, capabilities
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.vllm.backend import Vllm
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.machine import collect_provenance
 from lexbench.core.task import AnyQuestion, Choose, Generate
+from lexbench.parts.serving.vllm.backend import Vllm
 
 TASKS = {"written": ("passkey", {}), "chosen": ("needle", {"options": 4})}
 

@@ -33,7 +33,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.corpora import Corpus
 from lexbench.store.store import Store
 from tools import sides
@@ -184,7 +184,7 @@ def prepare(folder: Path, options: argparse.Namespace) -> None:
     else:
         (folder / "model").symlink_to(options.model.resolve())
     tokenizer = load_tokenizer(options.model)
-    built: Corpus = registry.build_object(registry.read_named_config("corpus", options.corpus), "corpus")
+    built: Corpus = objects.build_object(registry.read_named_config("corpus", options.corpus), "corpus")
     texts = documents(built, tokenizer, options.lengths, options.n)
     (folder / "texts").mkdir()
     rows = [{"text": text, "name": str(place)} for place, text in enumerate(texts, 1)]

@@ -104,9 +104,9 @@ def _is_between(record: Record) -> bool:
 
 
 def _label(task: dict[str, Any]) -> str:
-    from lexbench.core import registry
+    from lexbench.core import objects
 
-    return registry.instance_label(lexbench.task(**task, corpus=lexbench.corpus("stdlib")), task["name"], "task")
+    return objects.instance_label(lexbench.task(**task, corpus=lexbench.corpus("stdlib")), task["name"], "task")
 
 
 def _floor(record: Record) -> str:

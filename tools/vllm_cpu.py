@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from lexbench.backends.vllm.backend import Vllm
 from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.parts.serving.identify import pack
+from lexbench.parts.serving.vllm.backend import Vllm
 from tests.vllm.server import VllmServer
 from tools import serving
 from tools.engines import LABELS, METHODS, Ids, Nats, Read, compared, exported, gated, named

@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lexbench.checkpoints.tokenizer import load_tokenizer
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.store.store import Store
 from tools import sides
 
@@ -35,7 +35,7 @@ def write_data(folder: Path, name: str, length: int, n: int) -> None:
     tokenizer = load_tokenizer(sides.LEXLET, None)
     texts = (
         tokenizer.encode(each.text).ids
-        for each in registry.build_object(registry.read_named_config("corpus", "stdlib"), "corpus").documents()
+        for each in objects.build_object(registry.read_named_config("corpus", "stdlib"), "corpus").documents()
     )
     long = itertools.islice((ids for ids in texts if len(ids) >= length), n)
     sizes = np.linspace(SHORTEST, 1.0, n) * length

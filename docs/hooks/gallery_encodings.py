@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mkdocs.structure.files import File
 from pictures import drawn
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.report.plots import style
 
 FAR = 1024
@@ -29,7 +29,7 @@ def on_files(files: Any, config: Any) -> Any:
 def all_encodings() -> dict[str, type]:
     """Class of each encoding in lexbench/parts/lab/configs/encoding, by name."""
     return {
-        name: registry.class_of(registry.read_named_config("encoding", name), "encoding")
+        name: objects.class_of(registry.read_named_config("encoding", name), "encoding")
         for name in registry.registered_names("encoding")
     }
 

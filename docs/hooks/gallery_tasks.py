@@ -13,7 +13,7 @@ import docstrings
 from mkdocs.structure.files import File
 
 import lexbench
-from lexbench.core import registry
+from lexbench.core import objects, registry
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -28,7 +28,7 @@ def tasks_page() -> str:
     classes: dict[type, list[str]] = {}
     for name, config in read.items():
         if "suite" not in config:
-            classes.setdefault(registry.class_of(config, "task"), []).append(name)
+            classes.setdefault(objects.class_of(config, "task"), []).append(name)
     lines = [
         "# Gallery of tasks\n",
         "Every registered task, made from its docstring at each build of this site: its question, what it holds "
@@ -38,7 +38,7 @@ def tasks_page() -> str:
         "| suite | tasks |",
         "| --- | --- |",
         *(
-            f"| `{name}` | {docstrings.linked(registry.docstring_summary('task', name).removeprefix('suite: '))} |"
+            f"| `{name}` | {docstrings.linked(objects.docstring_summary('task', name).removeprefix('suite: '))} |"
             for name, config in read.items()
             if "suite" in config
         ),

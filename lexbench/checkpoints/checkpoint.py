@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from lexbench.checkpoints.config_facts import facts_of_config
-from lexbench.checkpoints.gguf import FetchError, gguf_folder, is_gguf
-from lexbench.core.errors import ConfigError
+from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.files import parse_object, read_object, sha256, why_not_a_folder
 from lexbench.core.model import Model, as_fact
 from lexbench.core.old_names import keep_old_names
+from lexbench.core.parts import load_provided
 from lexbench.core.registry import suggest_choices
 from lexbench.core.values import has_type
 
@@ -39,8 +39,8 @@ def local_folder(path: str) -> Path | None:
 
     `lexbench:NAME` is a model shipped with lexbench; a GGUF file has a folder in the cache.
     """
-    if is_gguf(path):
-        return gguf_folder(path)
+    if path.endswith(".gguf"):
+        return Path(load_provided("checkpoint", "gguf")(path))
     ours = path.startswith("lexbench:")
     folder = Path(__file__).parents[1] / path.removeprefix("lexbench:") if ours else Path(path).expanduser()
     if folder.is_dir():
@@ -61,8 +61,7 @@ def locate_checkpoint(path: str, revision: str | None = None, weights: bool = Tr
 
     patterns = WEIGHT_FILE_PATTERNS + CONFIG_FILE_PATTERNS if weights else CONFIG_FILE_PATTERNS
     return _fetch_or_use_cache(
-        path,
-        lambda local: snapshot_download(path, revision=revision, allow_patterns=patterns, local_files_only=local),
+        path, lambda local: snapshot_download(path, revision=revision, allow_patterns=patterns, local_files_only=local)
     )
 
 

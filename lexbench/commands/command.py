@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
 from lexbench.methods.composition import method_configs
@@ -287,8 +287,8 @@ def chosen_method(config: Mapping[str, Any], choices: Mapping[str, str], command
 def settings_object(noun: str, target: str, config: Mapping[str, Any]) -> Any:
     """An object of the class `target`, each parameter from the setting of the same name."""
     built = {"_target_": target}
-    names = registry.class_parameters(registry.class_of(built, noun))
-    return registry.build_object({**built, **{name: config[name] for name in names}}, noun)
+    names = objects.class_parameters(objects.class_of(built, noun))
+    return objects.build_object({**built, **{name: config[name] for name in names}}, noun)
 
 
 def check_switch(name: str, value: Any) -> None:

@@ -3,7 +3,7 @@
 import argparse
 
 from lexbench.commands.command import Command
-from lexbench.core import registry
+from lexbench.core import objects, registry
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 def _summary(group: str, name: str) -> str:
     """Line of the list for a name: its docstring's first line, or the fault of its yaml."""
     try:
-        return registry.docstring_summary(group, name)
+        return objects.docstring_summary(group, name)
     except ValueError as error:
         return f"(broken: {error})"
 

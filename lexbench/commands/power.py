@@ -30,8 +30,5 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 COMMAND = Command(
-    name="power",
-    help="plan the questions that a certificate takes, from a short run",
-    call=call,
-    arguments=_arguments,
+    name="power", help="plan the questions that a certificate takes, from a short run", call=call, arguments=_arguments
 )

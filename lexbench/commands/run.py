@@ -22,6 +22,8 @@ from lexbench.commands.command import (
     chosen_methods,
     group_config,
 )
+from lexbench.commands.setting_words import words_of_file
+from lexbench.core.errors import FetchError
 from lexbench.core.record import NOTHING_MEASURED
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.store.store import Store
 
     if options.sweep:
-        words = hydra_config.words_of_file(options.sweep, words)
+        words = words_of_file(options.sweep, words)
     measured: list[tuple[Path, list[str]]] = []
     measured_here: list[Path] = []
     home = os.getpid()
@@ -102,7 +104,6 @@ def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
     """The job of a composed config, with the configs of its methods."""
     from lexbench.checkpoints.checkpoint import facts_suffice, read_known_model, read_model
-    from lexbench.checkpoints.gguf import FetchError
     from lexbench.runner.job import Job
 
     check_switch("dry_run", config["dry_run"])

@@ -554,12 +554,7 @@ def sees_prompt_end(keeping: Keeping) -> bool:
     return not keeping.in_prompt or keeping.drops_tokens
 
 
-SLOT_METHOD_NAMES = {
-    "query_scale": "__call__",
-    "remap": "regions",
-    "mask": "allowed",
-    "cache": "kept_keys_and_values",
-}
+SLOT_METHOD_NAMES = {"query_scale": "__call__", "remap": "regions", "mask": "allowed", "cache": "kept_keys_and_values"}
 """Slots that a user's class can fill, and the method of that class that is called."""
 
 

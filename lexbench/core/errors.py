@@ -7,3 +7,7 @@ class ConfigError(ValueError):
     The command line shows the line and ends with exit code 2. Any other exception is a bug of lexbench, but `Refused`,
     OSError and MemoryError.
     """
+
+
+class FetchError(ConfigError):
+    """A checkpoint of the hub or of a package is not here, and cannot be had now."""

@@ -13,20 +13,31 @@ from typing import Any, TypeVar
 Built = TypeVar("Built")
 
 MOVED_PATHS = {
+    **{f"core.{name}": f"checkpoints.{name}" for name in ("checkpoint", "tokenizer", "config_facts", "structure")},
     **{
-        f"core.{name}": f"checkpoints.{name}"
-        for name in ("checkpoint", "tokenizer", "config_facts", "structure", "gguf", "gguf_tokenizer")
+        f"{room}.{name}": f"parts.gguf.{present}"
+        for room in ("core", "checkpoints")
+        for name, present in (("gguf", "folder"), ("gguf_tokenizer", "tokenizer"))
     },
     "core.scaled": "methods.scaled",
     "core.method": "methods.composition",
     "encodings": "parts.lab.encodings",
     "native": "parts.lab.native",
     "backends.native": "parts.lab.backend",
-    "backends.openai.OpenAI": "backends.openai.backend.OpenAI",
+    "backends.openai.OpenAI": "parts.serving.openai.backend.OpenAI",
+    **{f"backends.{name}": f"parts.serving.{name}" for name in ("openai", "vllm", "completions")},
     "integrations.exchange": "parts.exchange.files",
     "integrations.pytest_plugin": "pytest_plugin",
     "integrations": "parts.exchange",
     "taskkit.benchmarks": "parts.benchmarks",
+    "taskkit.spread": "parts.benchmarks.spread",
+    "taskkit.key_tokens": "parts.search.key_tokens",
+    "corpora.debian": "parts.debian.packages",
+    **{f"corpora.{name}": f"parts.debian.{name}" for name in ("manuals", "novels")},
+    "stats.divergence": "parts.kv.divergence",
+    "runner.journal": "parts.search.journal",
+    "backends.hf.split": "parts.cluster.tensor_parallel",
+    "backends.hf.mistakes": "parts.serving.mistakes",
 }
 """Present place of each moved module or class, both without `lexbench.`; longer paths come before their packages."""
 

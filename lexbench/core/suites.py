@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 
 OF_SUITES = ("n", "multiples")
@@ -20,7 +20,7 @@ def expand_suite(config: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [dict(config)]
     shared = {key: value for key, value in config.items() if key not in ("suite", "name", *OF_SUITES)}
     named = [entry for part in suite_members(config) for entry in expand_suite(part)]
-    takes = [registry.class_parameters(registry.class_of(entry, "task")) for entry in named]
+    takes = [objects.class_parameters(objects.class_of(entry, "task")) for entry in named]
     for key in shared:
         if not any(key in known for known in takes):
             meant = registry.did_you_mean(key, sorted({each for known in takes for each in known}))

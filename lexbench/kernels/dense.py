@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.core.attention import Attention, Floats, Growing, Positions, TopKMask, regions_of
+from lexbench.core.attention import Attention, Floats, Positions, TopKMask, regions_of
 from lexbench.kernels.heads import Rotate, multiply_per_group
 from lexbench.kernels.spans import position_tensor
 
@@ -141,29 +141,6 @@ def _rotated_keys_of_part(
     at: Callable[[Tensor, Floats], Tensor], keys: Tensor, places: Floats
 ) -> Callable[[int], Tensor]:
     return lambda first: at(keys[:, :, first:], places[first:])
-
-
-def growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:
-    """[B, H, Q, K] products of the last Q of K positions, each query with keys rotated by its own frequencies.
-
-        R(i theta_i) q . R(j theta_i) k = q . R((j - i) theta_i) k,   the half layout
-
-    Keys are rotated once for each query, a few queries at a time: K D numbers for each of them and each key head.
-    """
-    (batch, heads, count, _), total, groups = queries.shape, keys.shape[2], keys.shape[1]
-    asking = queries.reshape(batch, groups, heads // groups, count, -1)
-    here, there = np.arange(total - count, total), np.arange(total)
-    # Only the difference turns, by the query's frequencies: the query itself stays as it is.
-    turns = (there[None, :] - here[:, None])[..., None] * growing.inv_freq(here)[:, None, :]
-    few = max(1, MAX_SCORES_IN_MEMORY // (batch * groups * total * queries.shape[3]))
-    parts = []
-    for first in range(0, count, few):
-        turn = torch.from_numpy(turns[first : first + few]).to(queries.device)
-        cos, sin = turn.cos().to(keys.dtype), turn.sin().to(keys.dtype)
-        one, two = keys[:, :, None].chunk(2, dim=-1)
-        known = torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
-        parts.append(torch.einsum("bghqd,bgqkd->bghqk", asking[:, :, :, first : first + few], known))
-    return torch.cat(parts, dim=3).reshape(batch, heads, count, total)
 
 
 def mask_outside_top_k(scores: Tensor, mask: TopKMask, here: Positions, there: Positions) -> Tensor:

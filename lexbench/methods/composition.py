@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from types import FunctionType
 from typing import Any, Protocol
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
@@ -138,8 +138,8 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, MethodKey]:
         return known, OnScaled(inner, **start), replace(key, **start)
     if "compose" not in config:
         name = str(config["name"])
-        method: Method = registry.build_object(config, "method")
-        return name, method, MethodKey.of_method(name, **registry.changed_parameters(method, name, "method"))
+        method: Method = objects.build_object(config, "method")
+        return name, method, MethodKey.of_method(name, **objects.changed_parameters(method, name, "method"))
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ConfigError(
             f"a composed method has no parameters of its own, got method.{extra[0]}: "
@@ -284,7 +284,7 @@ def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
     for entry in entries if common else ():
         if "compose" in entry:  # it says itself where parameters go
             continue
-        takes = {*registry.class_parameters(registry.class_of(entry, "method")), *registry.SHARED_METHOD_KEYS}
+        takes = {*objects.class_parameters(objects.class_of(entry, "method")), *objects.SHARED_METHOD_KEYS}
         if odd := [key for key in common if key not in takes]:
             raise ConfigError(
                 f"method.{odd[0]} is set for each method of a list, {entry['name']} has no such parameter: "

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 
 METHOD_FAMILIES = {
@@ -137,7 +137,7 @@ def family_of(name: str) -> str | None:
     config = registry.read_named_config("method", name)
     if not re.fullmatch(rf"lexbench\.[\w.]*\b{name}\.\w+", str(config.get("_target_"))):
         return None
-    return getattr(registry.class_of(config, "method"), "family", None)
+    return getattr(objects.class_of(config, "method"), "family", None)
 
 
 @functools.cache

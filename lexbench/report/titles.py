@@ -2,7 +2,7 @@
 
 import functools
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.stats.tables import Table
 
 
@@ -30,5 +30,5 @@ def asked_by(task: str) -> str:
     """The question of a task, as the first line of its docstring says it, without sources; empty of an unknown task."""
     if task not in registry.registered_names("task"):
         return ""
-    first = registry.docstring_summary("task", task).partition(" (")[0].partition(" [")[0].replace("`", "").rstrip(".")
+    first = objects.docstring_summary("task", task).partition(" (")[0].partition(" [")[0].replace("`", "").rstrip(".")
     return first[:1].lower() + first[1:]

@@ -10,7 +10,7 @@ from typing import Any
 from lexbench.backends import Backend
 from lexbench.checkpoints.checkpoint import file_timestamps, folder_of
 from lexbench.checkpoints.tokenizer import load_tokenizer
-from lexbench.core import registry
+from lexbench.core import objects
 from lexbench.core.model import Model
 from lexbench.core.task import Tokenizer
 
@@ -39,7 +39,7 @@ def open_backend(model: Model, config: Mapping[str, Any], longest: int) -> Backe
         return _build_backend(model, config, longest)
     files = file_timestamps(folder_of(model, weights=False))
     key = json.dumps([asdict(model), dict(config), files], sort_keys=True, default=str)
-    told = "longest" in registry.class_parameters(registry.checked_class(config, "backend"))
+    told = "longest" in objects.class_parameters(objects.checked_class(config, "backend"))
     fits = longest == _shared.longest or (longest < _shared.longest and model.rope_scaling is None) or not told
     if _shared.backend is None or _shared.key != key or not fits:
         # The old model goes first: memory may not hold both.
@@ -64,7 +64,7 @@ def tokenizer_of(model: Model, config: Mapping[str, Any] | None = None) -> Token
     if key not in known:
         tokenizer: Tokenizer = load_tokenizer(folder, model.bos)
         if chat is not None:
-            tokenizer = registry.checked_class(chat, "backend").as_chat(tokenizer, chat)  # type: ignore[attr-defined]
+            tokenizer = objects.checked_class(chat, "backend").as_chat(tokenizer, chat)  # type: ignore[attr-defined]
         known[key] = tokenizer
     return known[key]
 
@@ -98,7 +98,7 @@ def share_backends() -> Iterator[None]:
 
 
 def _build_backend(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
-    backend: Backend = registry.build_object(config, "backend", model=model, longest=longest)
+    backend: Backend = objects.build_object(config, "backend", model=model, longest=longest)
     return backend
 
 

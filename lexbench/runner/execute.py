@@ -8,9 +8,8 @@ from typing import Any
 from tqdm import tqdm
 
 from lexbench.backends import Backend
-from lexbench.checkpoints.gguf import FetchError
-from lexbench.core import parts, registry
-from lexbench.core.errors import ConfigError
+from lexbench.core import objects, parts
+from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.fence import plugin_guard
 from lexbench.core.files import check_writable
 from lexbench.core.model import Model
@@ -101,7 +100,7 @@ def _check_backend(job: Job, dry_run: bool) -> None:
     given = {key: value for key, value in job.backend.items() if key not in ("_target_", "file", "name")}
     if not given:
         return
-    cls = registry.checked_class(job.backend, "backend")  # which loads torch, as the backend will
+    cls = objects.checked_class(job.backend, "backend")  # which loads torch, as the backend will
     if check := getattr(cls, "check_settings", None):
         with plugin_guard(f"{cls.__name__}.check_settings"):
             check(given, job.model)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core import parts, registry, suites
+from lexbench.core import objects, parts, registry, suites
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import plugin_guard
 from lexbench.core.files import check_folder
@@ -254,8 +254,8 @@ def _corpus(given: Mapping[str, Any], longest: int) -> Mapping[str, Any]:
 def _build_corpus(config: Mapping[str, Any], lengths: Sequence[int]) -> Component:
     """The corpus, made for all lengths of the run."""
     name = str(config["name"])
-    built = for_lengths(registry.build_object(config, "corpus"), lengths)
-    return Component(name, built, registry.instance_label(built, name, "corpus"))
+    built = for_lengths(objects.build_object(config, "corpus"), lengths)
+    return Component(name, built, objects.instance_label(built, name, "corpus"))
 
 
 DEFAULT_RUN_SETTINGS: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
@@ -276,8 +276,8 @@ def _suite_or_default(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
 
 def _build_component(noun: str, config: Mapping[str, Any], **inserted: Any) -> Component:
     name = str(config["name"])
-    built = registry.build_object(config, noun, **inserted)
-    return Component(name, built, registry.instance_label(built, name, noun))
+    built = objects.build_object(config, noun, **inserted)
+    return Component(name, built, objects.instance_label(built, name, noun))
 
 
 def _method(config: Mapping[str, Any], model: Model) -> MethodComponent:

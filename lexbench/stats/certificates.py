@@ -23,7 +23,6 @@ minimum of clusters.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,50 +97,6 @@ def prove_losses(losses: Floats, metric: str, margin: float, questions: int | No
         at=int(reached[0]) + 1 if sure else None,
         more=None if sure else _more_clusters_needed(losses, margin, cap, mean, end),
     )
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """A mean loss that is at least 0, as a divergence is, beside a margin."""
-
-    kind: Literal["below", "above", "undecided"]
-    at: int | None
-    """Clusters after which it was proven; None: it is not."""
-    more: int | None
-    """Clusters still needed if the next ones lose as these did; None: proven, or no number is foreseen."""
-
-
-def judge_losses(losses: Floats, metric: str, margin: float) -> Judgement:
-    """Whether losses [clusters] of at least 0 are proven to have a mean below a margin, or above it, at 5 % each.
-
-    Below: `prove_losses`. Above: against a mean of at most m a bettor stakes on the clusters that lose more,
-
-        wealth_n = sum_k w_k prod_{c <= n} (1 + l_k (min(x_c, cap) - m)),    0 <= l_k < 1 / m
-
-    No factor is below 0, as no loss is, and to count losses up to the cap only lowers them.
-    """
-    assert len(losses) and (losses >= 0).all(), "losses of at least 0"
-    below = prove_losses(losses, metric, margin)
-    if below.at is not None:
-        return Judgement("below", below.at, None)
-    counted = np.minimum(losses, max_counted_loss(metric, margin)) - margin
-    stakes = STAKE_FRACTIONS / margin
-    logs = np.log1p(stakes[:, None] * counted)
-    wealth = np.logaddexp.reduce(np.log(WEALTH_SHARE_OF_STAKE)[:, None] + np.cumsum(logs, axis=1), axis=0)
-    reached = np.flatnonzero(wealth >= math.log(1 / SIGNIFICANCE_LEVEL))
-    if len(reached):
-        return Judgement("above", int(reached[0]) + 1, None)
-    grown = logs.sum(axis=1)
-    ways = (
-        (math.log(1 / SIGNIFICANCE_LEVEL) - np.log(WEALTH_SHARE_OF_STAKE) - grown)[grown > 0]
-        / grown[grown > 0]
-        * len(losses)
-    )
-    found = [
-        *([] if below.more is None else [below.more]),
-        *([max(1, math.ceil(float(ways.min())))] if len(ways) else []),
-    ]
-    return Judgement("undecided", None, min(found, default=None))
 
 
 def _upper_end(losses: Floats) -> float:

@@ -11,10 +11,7 @@ LIKELIHOOD_LABELS = {
     "word_perplexity": "perplexity per word",
 }
 """Made from the NLL of each token, and their labels; lower is better."""
-DIVERGENCE_METRICS = {
-    "kld": "KL divergence (nats per token)",
-    "nll_rise": "rise of the NLL (nats per token)",
-}
+DIVERGENCE_METRICS = {"kld": "KL divergence (nats per token)", "nll_rise": "rise of the NLL (nats per token)"}
 """Differences of a method's next-token distributions from another method's; lower is better."""
 MEASURE_LABELS = {
     **DIVERGENCE_METRICS,

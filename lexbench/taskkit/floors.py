@@ -36,7 +36,7 @@ class Documents(Protocol):
     def __getitem__(self, document: int) -> Encoded: ...
 
 
-class _Counts:
+class TokenCounts:
     """Counts of equal numbers."""
 
     def __init__(self, numbers: Tokens) -> None:
@@ -56,12 +56,13 @@ class _Grams:
 
     def __init__(self, texts: Sequence[Tokens]) -> None:
         self.total = sum(map(len, texts))
-        self.tokens = _Counts(_concatenate(texts))
-        self.pairs = _Counts(_concatenate([_grams(ids, 2) for ids in texts]))
-        self.first = _Counts(_concatenate([ids[:-1] for ids in texts]))
+        self.tokens = TokenCounts(concatenate_tokens(texts))
+        self.pairs = TokenCounts(concatenate_tokens([ngram_numbers(ids, 2) for ids in texts]))
+        self.first = TokenCounts(concatenate_tokens([ids[:-1] for ids in texts]))
 
 
-def _concatenate(arrays: Sequence[Tokens]) -> Tokens:
+def concatenate_tokens(arrays: Sequence[Tokens]) -> Tokens:
+    """All arrays, one behind another; empty without any."""
     return np.concatenate([*arrays, np.empty(0, np.int64)])
 
 
@@ -79,7 +80,7 @@ class Floors:
         while sum(map(len, texts)) < MAX_COUNTED_TOKENS and len(texts) < len(documents):
             texts.append(documents[len(texts)].ids)
         self._counted, self._all = len(texts), _Grams(texts)
-        self._kinds = _Counts(self._all.pairs.numbers >> BITS_PER_TOKEN)
+        self._kinds = TokenCounts(self._all.pairs.numbers >> BITS_PER_TOKEN)
         self._own = functools.lru_cache(maxsize=4)(self._own_grams)
 
     def of(self, document: int, targets: Tokens, before: Tokens) -> Mapping[str, float]:
@@ -106,52 +107,15 @@ class Floors:
         bigram = np.where(kinds > 0, (pairs + kinds * unigram) / np.maximum(first + kinds, 1), unigram)
         return {**uniform, "unigram": -float(np.log(unigram).mean()), "bigram": -float(np.log(bigram).mean())}
 
-    def _own_grams(self, document: int) -> tuple[_Grams, _Counts]:
+    def _own_grams(self, document: int) -> tuple[_Grams, TokenCounts]:
         """Counts that a document adds: all of its own, and of the pairs that no other document has, by first token."""
         own = _Grams([self._documents[document].ids] if document < self._counted else [])
         # As often in this document as in all: in no other.
         alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts
-        return own, _Counts(own.pairs.numbers[alone] >> BITS_PER_TOKEN)
+        return own, TokenCounts(own.pairs.numbers[alone] >> BITS_PER_TOKEN)
 
 
-class WittenBell:
-    """N-gram models of a training's own text, up to the trigram: what a model of that text must beat.
-
-        trigram   p(c | a b) = (c(a b c) + T(a b) p(c | b)) / (c(a b) + T(a b)), as the bigram is made of the unigram
-
-    Args:
-        texts: [tokens] each, as the model was trained on them; no n-gram crosses their borders.
-        vocabulary: number of token ids, at most 2^21.
-    """
-
-    def __init__(self, texts: Sequence[Tokens], vocabulary: int) -> None:
-        self._vocabulary, self._total = vocabulary, sum(map(len, texts))
-        grams = [_concatenate([_grams(np.asarray(ids, np.int64), n) for ids in texts]) for n in (1, 2, 3)]
-        self._counts = [_Counts(each) for each in grams]
-        # Of each context of n tokens: how often a token follows it, and how many different ones.
-        self._followed = [_Counts(each >> BITS_PER_TOKEN) for each in grams[1:]]
-        self._kinds = [_Counts(each.numbers >> BITS_PER_TOKEN) for each in self._counts[1:]]
-
-    def nll(self, rows: Tokens, targets: int) -> dict[str, Tokens]:
-        """[R, targets] nats of the last tokens of [R, T] rows, by name: uniform, unigram, bigram, trigram.
-
-        A context shorter than an n-gram's leaves the shorter n-gram.
-        """
-        rows = np.asarray(rows, np.int64)
-        wanted = slice(rows.shape[1] - targets, None)
-        p = (self._counts[0].at(rows[:, wanted]) + 1) / (self._total + self._vocabulary)
-        found = {"uniform": np.full(p.shape, math.log(self._vocabulary)), "unigram": -np.log(p)}
-        for n, name in ((2, "bigram"), (3, "trigram")):
-            # The first n - 1 tokens of a row have no n-gram: -1 is the number of none, and its kinds are 0.
-            codes = np.pad(_grams(rows, n), ((0, 0), (n - 1, 0)), constant_values=-1)[:, wanted]
-            pairs, followed = self._counts[n - 1].at(codes), self._followed[n - 2].at(codes >> BITS_PER_TOKEN)
-            kinds = self._kinds[n - 2].at(codes >> BITS_PER_TOKEN)
-            p = np.where(kinds > 0, (pairs + kinds * p) / np.maximum(followed + kinds, 1), p)
-            found[name] = -np.log(p)
-        return found
-
-
-def _grams(ids: Tokens, n: int) -> Tokens:
+def ngram_numbers(ids: Tokens, n: int) -> Tokens:
     """[..., T - n + 1] n-grams along the last axis as numbers, the last token lowest."""
     stop = ids.shape[-1] - n + 1
     parts = [ids[..., place : max(place, stop + place)] << BITS_PER_TOKEN * (n - 1 - place) for place in range(n)]

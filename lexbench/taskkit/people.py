@@ -16,6 +16,13 @@ from lexbench.core.task import Tokenizer
 from lexbench.taskkit import sampling
 from lexbench.taskkit.passages import Case, Passage
 
+FIRST_NAMES = (
+    *("Adam", "Alice", "Anna", "Ben", "Carl", "Clara", "David", "Diana", "Edward", "Ella", "Emma", "Eric"),
+    *("Frank", "George", "Grace", "Harry", "Helen", "Henry", "Jack", "James", "Jane", "John", "Julia", "Karen"),
+    *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
+    *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
+)
+"""First names of people in the lines."""
 PERSON_TEMPLATE = (
     "{name}, a pupil of {teacher}, was born in {birthplace} on {birthday}. "
     "{name} lives in {home} and keeps a {keepsake}."

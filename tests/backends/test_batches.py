@@ -16,7 +16,7 @@ from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.exact.extended import model_of
 from lexbench.backends.hf.exact.state import KeyValueState
-from lexbench.backends.hf.reading.batches import READ_ON_CPU
+from lexbench.backends.hf.reading.batches import MAX_CPU_PREFILL_TOKENS
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
@@ -211,7 +211,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = model.model
     assert facts.width and facts.layers and facts.kv_heads and model.reader.can_join_texts()
     pass_numbers, kept = (
-        20 * facts.width * READ_ON_CPU,
+        20 * facts.width * MAX_CPU_PREFILL_TOKENS,
         2 * facts.layers * facts.kv_heads * facts.head_dim * 100,
     )
     monkeypatch.setattr(hf_backend, "free_bytes", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
@@ -237,7 +237,7 @@ def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: 
     assert {layer.keys.shape[2] for layer in layers} == ({15, 400} if method == "none" else {400})
     # Rotated keys at two further positions are made while writing.
     kept = 8 * sum(layer.keys.numel() + layer.values.numel() + views * layer.keys.numel() for layer in layers)
-    passing = 8 * 20 * model.reader.network.config.hidden_size * READ_ON_CPU
+    passing = 8 * 20 * model.reader.network.config.hidden_size * MAX_CPU_PREFILL_TOKENS
     asked = prompts(1, 395)[0]
     for free, size in ((5, 5), (4.99, 4)):
         monkeypatch.setattr(hf_backend, "free_bytes", lambda device, free=free: 2 * (passing + free * kept))

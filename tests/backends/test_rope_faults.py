@@ -8,7 +8,7 @@ import torch
 
 from lexbench import Model, RopeMismatch
 from lexbench.backends.hf.exact.assert_rope import assert_rope
-from lexbench.backends.hf.mistakes import change_angles
+from lexbench.parts.serving.mistakes import change_angles
 from tools.rope_faults import (
     DIMS,
     LENGTH,

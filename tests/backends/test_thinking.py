@@ -12,13 +12,13 @@ import pytest
 
 import lexbench
 from lexbench import Generate, GenerateAnswer, Refused
-from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.thinking import LocalForm, answer_place, think_then_answer
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.model import Model
+from lexbench.parts.serving.completions import Completions, Continue, Continued, Reply, Request
 from lexbench.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -25,8 +25,8 @@ from lexbench.checkpoints.checkpoint import (
     weight_bytes,
     weight_files,
 )
-from lexbench.checkpoints.gguf import FetchError
 from lexbench.core import registry
+from lexbench.core.errors import FetchError
 from tests.checkpoints.test_config_facts import SIZES, folder
 
 SHARED = Path(os.environ.get("LEXBENCH_SHARED", Path(__file__).parent.parents[2] / "shared")) / "data"

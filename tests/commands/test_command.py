@@ -8,7 +8,7 @@ import yaml
 from lexbench.commands import hydra_config
 from lexbench.commands.command import Command
 from lexbench.commands.main import COMMANDS_BY_NAME, build_parser
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.parts.search.longrope_search import evolution
 from lexbench.parts.search.tune import settings as tune_settings
 
@@ -68,5 +68,5 @@ def test_every_example_is_a_setting_that_hydra_takes(command: Command) -> None:
 
 def test_no_setting_of_a_search_or_a_tune_is_left_unread() -> None:
     tune, search = (set(COMMANDS_BY_NAME[name].names(groups=False)) for name in ("tune", "search"))
-    assert tune | {"to"} == registry.class_parameters(tune_settings.TuneSettings).keys()  # --to, as of lexbench export
-    assert search == {*registry.class_parameters(evolution.EvolutionSettings), "length", "out", "n"}
+    assert tune | {"to"} == objects.class_parameters(tune_settings.TuneSettings).keys()  # --to, as of lexbench export
+    assert search == {*objects.class_parameters(evolution.EvolutionSettings), "length", "out", "n"}

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from lexbench import Refused, corpus
 from lexbench.checkpoints.checkpoint import local_folder
-from lexbench.commands import hydra_config, main
-from lexbench.core import registry, suites
+from lexbench.commands import main, setting_words
+from lexbench.core import objects, registry, suites
 from lexbench.corpora.packages import Packages
 from lexbench.store.store import Store
 from lexbench.taskkit import squad_hotpot
@@ -110,7 +110,7 @@ def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_n
 ) -> None:
     """22 of the 24 tasks have their data here: 50 samples each, but sliding reads windows."""
     suite = registry.read_named_config("task", "standard")
-    tasks = [registry.build_object(entry, "task", corpus=corpus("synthetic")) for entry in suites.expand_suite(suite)]
+    tasks = [objects.build_object(entry, "task", corpus=corpus("synthetic")) for entry in suites.expand_suite(suite)]
     assert len(tasks) == 24
 
     def never(*given: object) -> None:
@@ -157,22 +157,22 @@ def test_a_sweep_file_is_the_words_that_it_stands_for(tmp_path: Path) -> None:
     file = tmp_path / "paper.yaml"
     file.write_text("model: lexlet\nlengths: [128, 256]\nresults: 'my runs'\nn: null\nsweep:\n  method: [none, ntk]\n")
     words = ["-m", "model=lexlet", "lengths=[128,256]", "results='my runs'", "n=null", "method=none,ntk"]
-    assert hydra_config.words_of_file(file, []) == words
-    assert hydra_config.words_of_file(file, ["n=2", "method=pi"]) == [*words[:-2], "n=2", "method=pi"]
+    assert setting_words.words_of_file(file, []) == words
+    assert setting_words.words_of_file(file, ["n=2", "method=pi"]) == [*words[:-2], "n=2", "method=pi"]
     file.write_text("price: false\nmethod: [yarn, log_n]\nray: {gpus: 1, address: auto}\n")
-    assert hydra_config.words_of_file(file, []) == ["price=false", "method=[yarn,log_n]", "ray={gpus:1,address:auto}"]
+    assert setting_words.words_of_file(file, []) == ["price=false", "method=[yarn,log_n]", "ray={gpus:1,address:auto}"]
     for text in ("- none", "sweep: none", "sweep: {method: none}", "sweep: [none", ""):
         file.write_text(text)
         with pytest.raises(ValueError, match=r"sweep \S+paper.yaml (must hold settings|is not valid yaml)"):
-            hydra_config.words_of_file(file, [])
+            setting_words.words_of_file(file, [])
     with pytest.raises(
         ValueError, match=r"sweep none.yaml cannot be read \(No such file or directory\): give --sweep a"
     ):
-        hydra_config.words_of_file(Path("none.yaml"), [])
+        setting_words.words_of_file(Path("none.yaml"), [])
     levels = [f"a{place + 1}: &a{place + 1} [{', '.join([f'*a{place}'] * 9)}]" for place in range(9)]
     file.write_text("\n".join(["a0: &a0 [1]", *levels]))
     with pytest.raises(ValueError, match=r"paper.yaml stands for more than"):
-        hydra_config.words_of_file(file, [])
+        setting_words.words_of_file(file, [])
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 import lexbench
 from lexbench.backends import capabilities
-from lexbench.core import old_names, registry
+from lexbench.core import objects, old_names, registry
 from lexbench.parts.lab.native import build, naming
 
 
@@ -54,7 +54,7 @@ def test_a_yaml_with_an_old_path_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cls = registry.class_of(registry.read_named_config("encoding", "mine"), "encoding")
+        cls = objects.class_of(registry.read_named_config("encoding", "mine"), "encoding")
     assert cls.__module__ == "lexbench.parts.lab.encodings.rope"
 
 

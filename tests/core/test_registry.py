@@ -7,7 +7,7 @@ import pytest
 import lexbench
 from lexbench import Model, Task, method
 from lexbench.commands.main import main
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.named_files import only_class
 from lexbench.core.plug_in import source_of_module
 
@@ -146,22 +146,22 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_and_all() -> None:
 @pytest.mark.parametrize("name", ["data", "prompts"])
 def test_a_mapping_or_list_is_refused_where_a_text_or_an_object_is_wanted(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"^task\.{name} must be a text or null, got "):
-        registry.build_object({**registry.read_named_config("task", "mrcr"), name: value}, "task")
+        objects.build_object({**registry.read_named_config("task", "mrcr"), name: value}, "task")
 
 
 def test_a_parameter_that_must_be_given_is_asked_for(mine: Path) -> None:
     with pytest.raises(ValueError, match=r"task needs up_to: give task\.up_to=\.\.\."):
-        registry.build_object({"file": str(mine / "count.py")}, "task")
+        objects.build_object({"file": str(mine / "count.py")}, "task")
 
 
 def test_a_users_task_is_found_by_its_absolute_file(mine: Path) -> None:
     assert "count" in registry.registered_names("task")
     assert {"passkey", "demo"} <= set(registry.registered_names("task"))
-    task = registry.build_object(registry.read_named_config("task", "count"), "task")
+    task = objects.build_object(registry.read_named_config("task", "count"), "task")
     assert isinstance(task, Task)
     assert type(task).__name__ == "Count"
     assert vars(task)["up_to"] == 3
-    assert registry.docstring_summary("task", "count") == "Count to a number. [up_to=3]"
+    assert objects.docstring_summary("task", "count") == "Count to a number. [up_to=3]"
 
 
 def test_the_file_of_a_yaml_is_the_one_beside_it(
@@ -175,7 +175,7 @@ def test_the_file_of_a_yaml_is_the_one_beside_it(
         (folder / f"task/{name.lower()}.yaml").write_text("file: passkey.py\nup_to: 3\n")
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", f"{mine}:{other}")
     assert [type(lexbench.task(name)).__name__ for name in ("one", "two", "passkey")] == ["One", "Two", "Passkey"]
-    assert registry.docstring_summary("task", "passkey").startswith("Find one random number in repeated noise")
+    assert objects.docstring_summary("task", "passkey").startswith("Find one random number in repeated noise")
 
 
 def test_a_users_yaml_may_set_parameters_of_our_class(mine: Path) -> None:
@@ -187,14 +187,14 @@ def test_a_users_yaml_may_set_parameters_of_our_class(mine: Path) -> None:
 
 
 def test_a_list_in_a_yaml_becomes_a_tuple_that_a_frozen_class_can_hold(mine: Path) -> None:
-    task = registry.build_object({**registry.read_named_config("task", "count"), "words": ["three", "four"]}, "task")
+    task = objects.build_object({**registry.read_named_config("task", "count"), "words": ["three", "four"]}, "task")
     assert vars(task)["words"] == ("three", "four")
 
 
 def test_what_is_inserted_reaches_only_classes_that_take_it_and_gives_way_to_what_is_written() -> None:
     ntk = {"_target_": "lexbench.methods.ntk.Ntk"}
-    assert vars(registry.build_object(ntk, "method", corpus="text", factor=4.0)) == {"factor": 4.0}
-    assert vars(registry.build_object({**ntk, "factor": 2.0}, "method", factor=4.0)) == {"factor": 2.0}
+    assert vars(objects.build_object(ntk, "method", corpus="text", factor=4.0)) == {"factor": 4.0}
+    assert vars(objects.build_object({**ntk, "factor": 2.0}, "method", factor=4.0)) == {"factor": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_what_is_inserted_reaches_only_classes_that_take_it_and_gives_way_to_wha
 def test_a_label_names_the_parameters_that_differ_from_their_defaults(
     parameters: dict[str, float | None], label: str
 ) -> None:
-    assert registry.instance_label(method("yarn", **parameters), "yarn", "method") == label
+    assert objects.instance_label(method("yarn", **parameters), "yarn", "method") == label
 
 
 @pytest.mark.parametrize(("classes", "count"), [("", 0), (TASK.format(name="One") + TASK.format(name="Two"), 2)])
@@ -217,19 +217,19 @@ def test_a_task_file_defines_exactly_one_task(classes: str, count: int, tmp_path
     file = tmp_path / f"defines_{count}.py"
     file.write_text(f"from lexbench import Task\n{classes}")
     with pytest.raises(ValueError, match=f"must define one class with questions\\(\\.\\.\\.\\), got {count}"):
-        registry.build_object({"file": str(file)}, "task")
+        objects.build_object({"file": str(file)}, "task")
 
 
 @pytest.mark.parametrize("file", ["/nowhere/task.py", "nothing_here.py"])
 def test_a_task_file_that_is_not_there_is_said_so(file: str) -> None:
     with pytest.raises(ValueError, match=r"task file .* is not in any task/ of the registry: give its --config-dir"):
-        registry.build_object({"file": file}, "task")
+        objects.build_object({"file": file}, "task")
 
 
 @pytest.mark.parametrize("target", ["lexbench.methods.yarn.Yran", "lexbench.nothing.Yarn", "Yarn"])
 def test_a_target_that_cannot_be_imported_is_said_so(target: str) -> None:
     with pytest.raises(ValueError, match=f"_target_ {target} cannot be imported .*: write package.module.Class"):
-        registry.build_object({"_target_": target}, "method")
+        objects.build_object({"_target_": target}, "method")
 
 
 def test_configs_and_tasks_are_found_beside_or_inside_the_package() -> None:
@@ -258,18 +258,18 @@ def test_a_users_method_is_found_in_the_file_beside_its_yaml(tmp_path: Path, mon
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
     model = Model(name="m", trained_length=16, head_dim=4, rope_base=16.0)
     assert method("halved").attention(model, 64).as_data() == {"inv_freq": [0.5, 0.125]}
-    assert registry.instance_label(method("halved", factor=4), "halved", "method") == "halved(factor=4)"
+    assert objects.instance_label(method("halved", factor=4), "halved", "method") == "halved(factor=4)"
 
 
 def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="recipe cannot be defined by a file: give _target_"):
-        registry.build_object({"file": str(tmp_path / "recipe.py")}, "recipe")
+        objects.build_object({"file": str(tmp_path / "recipe.py")}, "recipe")
 
 
 @pytest.mark.parametrize("path", ["/home/someone/private/book.txt", "~/private/book.txt", "./private/book.txt"])
 def test_the_label_of_a_corpus_names_no_private_folder(path: str) -> None:
-    corpus = registry.build_object({"_target_": "lexbench.corpora.files.Files", "path": path, "field": "a/b"}, "corpus")
-    assert registry.instance_label(corpus, "files", "corpus") == "files(path='book.txt', field='a/b')"
+    corpus = objects.build_object({"_target_": "lexbench.corpora.files.Files", "path": path, "field": "a/b"}, "corpus")
+    assert objects.instance_label(corpus, "files", "corpus") == "files(path='book.txt', field='a/b')"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ class Weighted(Task):
     )
     said = "task.weights must be a plain value or a list, got a mapping: make its entries parameters"
     with pytest.raises(ValueError, match=said):
-        registry.build_object({"file": str(tmp_path / "weighted.py"), "weights": {"a": 1.0}}, "task")
+        objects.build_object({"file": str(tmp_path / "weighted.py"), "weights": {"a": 1.0}}, "task")
 
 
 @pytest.mark.parametrize("name", ["at", "compose", "layers", "over", "file", "name"])
@@ -378,7 +378,7 @@ def test_no_yaml_says_only_what_its_file_says() -> None:
     families = [config.get("file") for config in stated.values()]
     for (group, name), config in stated.items():
         module = str(config.get("_target_", "")).rpartition(".")[0]
-        file = registry.asset_folder("tasks") / str(config["file"]) if "file" in config else source_of_module(module)
+        file = registry.source_of({**config, "name": name}, group) if "file" in config else source_of_module(module)
         own = file.stem == name and (only_class(file, needed(group)) or "").lower() == name.replace("_", "")
         assert len(config) > 1 or not own or families.count(f"{name}.py") > 1, f"{name}.yaml can go"
 
@@ -386,4 +386,12 @@ def test_no_yaml_says_only_what_its_file_says() -> None:
 def test_a_missing_file_of_a_yaml_is_said_to_lie_beside_it(mine: Path) -> None:
     (mine / "method").mkdir(exist_ok=True)
     (mine / "method" / "lost.yaml").write_text("file: law.py\n")
-    assert registry.docstring_summary("method", "lost") == f"(cannot be read: {mine / 'method' / 'law.py'})"
+    assert objects.docstring_summary("method", "lost") == f"(cannot be read: {mine / 'method' / 'law.py'})"
+
+
+@pytest.mark.parametrize(("name", "part"), [("aggregate", "benchmarks"), ("copy", "lab"), ("long_ppl", "search")])
+def test_a_stored_job_finds_a_task_by_the_file_that_it_names(name: str, part: str) -> None:
+    """Jobs hold `file: aggregate.py`, from before it lay in a part as well."""
+    assert registry.read_named_config("task", name) == {"file": f"{name}.py"}
+    found = registry.source_of({"name": name, "file": f"{name}.py"}, "task")
+    assert found == registry.PACKAGE_FOLDER / "parts" / part / "tasks" / f"{name}.py" and found.is_file()

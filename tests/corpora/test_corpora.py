@@ -6,7 +6,7 @@ import pytest
 
 import lexbench
 from lexbench import Document
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.corpora import OF_THIS_MACHINE, hash_documents, is_held_out
 
 
@@ -18,7 +18,7 @@ def test_a_corpus_of_the_registry_has_documents(name: str) -> None:
 
 
 def test_the_list_says_what_each_corpus_needs() -> None:
-    listed = {name: registry.docstring_summary("corpus", name) for name in registry.registered_names("corpus")}
+    listed = {name: objects.docstring_summary("corpus", name) for name in registry.registered_names("corpus")}
     assert all("; needs " in line for line in listed.values()), listed
     assert {name for name, line in listed.items() if "make texts" in line} == {"novels", "manuals"}
     assert {name for name, line in listed.items() if "this machine's text" in line} == set(OF_THIS_MACHINE)

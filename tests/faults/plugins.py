@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from lexbench.commands import main
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.store.store import Store
 from tests.faults.readers import Outcome, called
 
@@ -267,7 +267,7 @@ def parameters(group: str, name: str) -> list[str]:
     if "suite" in config or "compose" in config:
         return [each for each in config if each not in ("suite", "compose")] + ["suite", "n"]
     try:
-        known = registry.class_parameters(registry.class_of(config, group))
+        known = objects.class_parameters(objects.class_of(config, group))
     except (ValueError, ImportError):  # a backend whose library is not here
         known = {}
     return [each for each in known if each not in ("corpus", "model")] or ["x"]

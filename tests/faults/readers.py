@@ -295,7 +295,7 @@ def copies(folder: Path) -> None:
 def keys(folder: Path) -> None:
     """Key tokens of a corpus."""
     from lexbench.corpora.synthetic import Synthetic
-    from tests.taskkit.key_files import key_file
+    from tests.parts.search.key_files import key_file
 
     corpus = Synthetic(count=2, words=400)
     key_file(folder / "keys.jsonl", corpus, {each.name: [[3, 9], [20, 40]] for each in corpus.documents()}, 8)
@@ -492,7 +492,7 @@ def _keys(folder: Path) -> None:
     import numpy as np
 
     from lexbench.core.task import Encoded
-    from lexbench.taskkit.key_tokens import read_key_tokens, tokens_within
+    from lexbench.parts.search.key_tokens import read_key_tokens, tokens_within
 
     found = read_key_tokens(folder / "keys.jsonl")
     encoded = Encoded(ids=np.arange(10), starts=np.arange(0, 50, 5), text="x" * 50)
@@ -593,7 +593,7 @@ def _answers(folder: Path) -> None:
 
 
 def _partial(folder: Path) -> None:
-    from lexbench.runner.journal import resume_journal
+    from lexbench.parts.search.journal import resume_journal
 
     resume_journal(folder / "keys.jsonl.part", HEADER)
 

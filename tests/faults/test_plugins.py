@@ -11,7 +11,7 @@ import pytest
 
 import lexbench
 from lexbench import Attention, Sample
-from lexbench.core import registry
+from lexbench.core import objects
 from lexbench.core.fence import plugin_guard
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
@@ -38,7 +38,7 @@ def built(folder: Path, source: str) -> Any:
     """A method of a user's file."""
     file = folder / "own.py"
     file.write_text(HEAD + source)
-    return registry.build_object({"file": str(file)}, "method")
+    return objects.build_object({"file": str(file)}, "method")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_wrong_settings_and_refusals_keep_their_own_words(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"^factor must be above 0$"):
         built(tmp_path, source.replace("@__post_init__", "raise ValueError('factor must be above 0')"))
     with pytest.raises(ValueError, match="method class Bare must be a dataclass"):
-        registry.instance_label(type("Bare", (), {})(), "bare", "method")
+        objects.instance_label(type("Bare", (), {})(), "bare", "method")
 
 
 class Broken:

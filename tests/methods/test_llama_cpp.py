@@ -18,7 +18,7 @@ pytest.importorskip("gguf")
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path) -> None:
-    from tests.checkpoints.test_gguf import write_lexlet
+    from tests.parts.gguf.test_gguf import write_lexlet
     from tools import engines, llama_cpp
 
     file = llama_cpp.in_float32(write_lexlet(tmp_path / "half.gguf"), tmp_path / "whole.gguf")

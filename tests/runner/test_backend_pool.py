@@ -18,7 +18,7 @@ from lexbench.backends import Capabilities
 from lexbench.backends.chance import Chance
 from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.commands.main import main
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Loglikelihood, Tokenizer
@@ -60,9 +60,9 @@ FAR = {"_target_": f"{__name__}.Far", "name": "far"}
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     EVENTS.clear()
     monkeypatch.setattr(
-        registry,
+        objects,
         "class_of",
-        lambda config, noun, of=registry.class_of: Far if "Far" in str(config.get("_target_")) else of(config, noun),
+        lambda config, noun, of=objects.class_of: Far if "Far" in str(config.get("_target_")) else of(config, noun),
     )
 
 

@@ -15,10 +15,10 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lexbench import Refused
 from lexbench.backends.hf.exact import layers
-from lexbench.backends.vllm.angles import own_angles
 from lexbench.checkpoints.config_facts import INTERLEAVED_MODEL_TYPES, REORDERED_MODEL_TYPES, facts_of_config
 from lexbench.core.model import Model
 from lexbench.methods.scaled import ropes_of_model
+from lexbench.parts.serving.vllm.angles import own_angles
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
 SMALL |= {"num_hidden_layers": 4, "vocab_size": 128, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}

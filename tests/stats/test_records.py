@@ -13,11 +13,11 @@ from scipy.stats import t
 
 import lexbench
 from lexbench.core.record import Record, Sample
-from lexbench.report.schema import records_schema
 from lexbench.stats.intervals import wilson_interval
 from lexbench.stats.records import build_records, records_dataframe, records_of, run_folders
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
+from tests.records_schema import records_schema
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 SCHEMA = Path(__file__).parents[2] / "lexbench/report/record.schema.json"

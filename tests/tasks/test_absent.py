@@ -15,7 +15,7 @@ from lexbench.core import registry
 from lexbench.core.suites import expand_suite
 from tests.answerers import perfect, written
 
-with Path("tasks/associative_sights.csv").open(encoding="utf-8", newline="") as rows:
+with Path("lexbench/parts/benchmarks/tasks/associative_sights.csv").open(encoding="utf-8", newline="") as rows:
     SIGHTS = {city: sight for sight, city, _ in csv.reader(rows)}
 TASKS: dict[str, dict[str, Any]] = {
     "passkey": {},

@@ -20,7 +20,7 @@ import lexbench
 from lexbench import Frame, Generate, Refused, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.commands import main
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.runner.cells import Component
 from lexbench.taskkit import longbench
 from lexbench.taskkit.longbench import examples
@@ -455,7 +455,7 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
     assert tasks[0] == tasks[1]
     assert identities[0] == identities[1] == identities[2]
     assert identities[0]["data"] == f"sha256:{digest}"
-    assert {registry.instance_label(task, "longbench", "task") for task in tasks} == {
+    assert {objects.instance_label(task, "longbench", "task") for task in tasks} == {
         f"longbench(dataset='qasper', data=sha256:{digest})"
     }
     prompts = [[question.prompt.tolist() for question in questions_of(task, tokenizer)] for task in tasks]

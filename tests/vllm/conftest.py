@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lexbench.backends.vllm.engine import VLLM_ENVIRONMENT_DEFAULTS
+from lexbench.parts.serving.vllm.engine import VLLM_ENVIRONMENT_DEFAULTS
 
 for name, value in {**VLLM_ENVIRONMENT_DEFAULTS, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}.items():
     os.environ.setdefault(name, value)

@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM
 
 import lexbench
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.vllm.backend import Vllm
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
@@ -22,6 +21,7 @@ from lexbench.core.model import Model
 from lexbench.core.task import Loglikelihood, Tokens
 from lexbench.parts.serving.parity import compare
 from lexbench.parts.serving.parity.tolerance import rounding_tolerance
+from lexbench.parts.serving.vllm.backend import Vllm
 from lexbench.runner.job import Job
 from tests.vllm.engines import without_workers
 

@@ -13,8 +13,6 @@ import pytest
 
 import lexbench
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.openai import http
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
@@ -23,6 +21,8 @@ from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, ClassifyTokens, Generate, GenerateAnswer, Loglikelihood
 from lexbench.methods.export import as_data
+from lexbench.parts.serving.openai import http
+from lexbench.parts.serving.openai.backend import OpenAI
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.vllm.engines import without_workers

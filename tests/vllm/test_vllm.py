@@ -18,10 +18,6 @@ import torch
 
 import lexbench
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.vllm.angles import ExpectedAngles, own_angles
-from lexbench.backends.vllm.backend import Vllm
-from lexbench.backends.vllm.engine import CosSinTable
-from lexbench.backends.vllm.worker import Turning
 from lexbench.checkpoints.checkpoint import end_tokens, read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
@@ -30,6 +26,10 @@ from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Choose, ClassifyTokens, Generate, Loglikelihood, ProbeAttention
 from lexbench.parts.serving.parity import tolerance
+from lexbench.parts.serving.vllm.angles import ExpectedAngles, own_angles
+from lexbench.parts.serving.vllm.backend import Vllm
+from lexbench.parts.serving.vllm.engine import CosSinTable
+from lexbench.parts.serving.vllm.worker import Turning
 from tests.vllm.engines import without_workers
 
 MODEL = read_model(registry.read_named_config("model", "lexlet"))

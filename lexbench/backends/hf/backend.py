@@ -1,10 +1,11 @@
 """Hugging Face checkpoints run by transformers: questions become texts, which a `Reader` reads, and answers."""
 
+import functools
 import json
 import sys
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,13 +19,7 @@ from lexbench.backends.draft import Draft
 from lexbench.backends.hf.exact.head import last_hidden_states
 from lexbench.backends.hf.exact.layers import stated_size
 from lexbench.backends.hf.exact.memory import return_freed
-from lexbench.backends.hf.exact.network import (
-    TORCH_DTYPES,
-    check_weights,
-    load_network,
-    must_shard,
-    windows_of,
-)
+from lexbench.backends.hf.exact.network import TORCH_DTYPES, check_weights, load_network, must_shard, windows_of
 from lexbench.backends.hf.exact.state import KeyValueState
 from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, Found, RepeatedStep
 from lexbench.backends.hf.fast.products import widen_half_products
@@ -42,7 +37,6 @@ from lexbench.backends.hf.reading.batches import (
     tokens_to_read,
 )
 from lexbench.backends.hf.reading.reader import ATTENTION_KERNELS, Reader, why_no_triton
-from lexbench.backends.hf.split import Followers, check_heads_apart, check_split, join_followers, taken_together
 from lexbench.backends.thinking import THOUGHT_MARKERS, LocalForm, drop_thought, think_then_answer
 from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
@@ -51,6 +45,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.machine import free_bytes
 from lexbench.core.memory import OutOfMemory, defer_on_oom
 from lexbench.core.model import Model
+from lexbench.core.parts import load_provided
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
@@ -84,6 +79,21 @@ TOKENS_BETWEEN_DEVICE_WAITS = 8
 
 SharedPrompt = tuple[Hashable, Sequence[KeyValueState], Tensor, Tensor]
 """Name of a text; the cache of its prompt, the prompt's last state, and [passes, 1 + T, width] states from there on."""
+
+
+Answering = TypeVar("Answering", bound=Callable[..., Any])
+
+
+def taken_together(method: Answering) -> Answering:
+    """Let a method of a backend be called in all of its processes."""
+
+    @functools.wraps(method)
+    def taken(self: "Hf", *given: Any) -> Any:
+        if self._followers is None:
+            return method(self, *given)
+        return self._followers.take(method.__name__, given, lambda: method(self, *given))
+
+    return cast(Answering, taken)
 
 
 class Hf(Backend):
@@ -121,7 +131,8 @@ class Hf(Backend):
     """
 
     name = "hf"
-    _followers: Followers | None = None
+    _followers: Any = None
+    """Other processes that hold a share of each layer, `Followers` of the part cluster."""
     _is_split = False
     as_chat = LocalForm.as_chat
     _form = LocalForm()
@@ -157,9 +168,10 @@ class Hf(Backend):
         self._ends = end_tokens(folder)
         spread, split = tensor_parallel == 1 and must_shard(device, folder, dtype), tensor_parallel > 1
         if split:
-            check_split(folder, tensor_parallel)
+            processes = load_provided("backend", "tensor_parallel")
+            processes.check_split(folder, tensor_parallel)
             said = {"thinking": thinking, "thought": thought, "markers": tuple(markers), "chat": chat, "system": system}
-            self._followers = join_followers(
+            self._followers = processes.join_followers(
                 type(self),
                 tensor_parallel,
                 model,
@@ -260,7 +272,7 @@ class Hf(Backend):
     def attend(self, attention: Attention) -> None:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
         if self._is_split:
-            check_heads_apart(attention)
+            load_provided("backend", "tensor_parallel").check_heads_apart(attention)
         if not attention.keepings:
             self._shared = None
         self.reader.attend(attention)

@@ -284,8 +284,7 @@ class Official(Task):
         value = self._chosen_benchmark.score(facts, text, self.scorer)
         name = f"{self._chosen_benchmark.metric_of(self._chosen_part)}_{self.scorer}"
         return replace(
-            score_written(question, answer, {name: value}, truncated=facts["cut"]),
-            parts=tuple(facts["parts"]),
+            score_written(question, answer, {name: value}, truncated=facts["cut"]), parts=tuple(facts["parts"])
         )
 
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:

@@ -1,4 +1,4 @@
-"""Ask the exact forms of public benchmarks from your own copies."""
+"""Ask suites of benchmarks: RULER, the standard one, today's puzzles, and exact public ones from your own copies."""
 
 from lexbench.core.parts import Part
 

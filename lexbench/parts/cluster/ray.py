@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.plug_in import user_code_hash
@@ -276,7 +276,7 @@ class Workers:
         count = min(cluster.settings.workers or max(cluster.n_fitting_workers(), len(cluster.idle)), max(cells, 1))
         self.models = [RemoteModel(cluster, job, self._lost) for _ in range(count)]
         self._failures: list[BaseException] = []
-        self._tokenizer, self._file = tokenizer, user_code_hash(registry.class_of(job.backend, "backend"))
+        self._tokenizer, self._file = tokenizer, user_code_hash(objects.class_of(job.backend, "backend"))
 
     @functools.cached_property
     def facts(self) -> BackendFacts:

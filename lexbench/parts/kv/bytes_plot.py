@@ -14,6 +14,7 @@ from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.parts.kv.compression import Compression
+from lexbench.parts.kv.divergence import DivergenceLevel, level
 from lexbench.parts.kv.table import KvRow, full_bytes, stored_bytes
 from lexbench.report.plots.cost_plots import PARETO_FRONT_LINE, PARETO_FRONT_RING, pareto_front
 from lexbench.report.plots.style import (
@@ -25,7 +26,6 @@ from lexbench.report.plots.style import (
     save_figure,
     save_numbers,
 )
-from lexbench.stats.divergence import DivergenceLevel, level
 
 REFERENCE_LINE: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 

@@ -7,9 +7,9 @@ from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Cell, Sample
 from lexbench.parts.kv.compression import Compression
+from lexbench.parts.kv.divergence import DivergenceLevel, judge_divergence, level, slope
 from lexbench.report import formats
 from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line
-from lexbench.stats.divergence import DivergenceLevel, judge_divergence, level, slope
 from lexbench.stats.wording import join_first_few
 from lexbench.store.format import FinishedCell
 

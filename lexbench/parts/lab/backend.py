@@ -107,11 +107,7 @@ class Native(Backend):
         """
         shape, encoding = self._decoder.shape, self._decoder.encoding
         attention.check_fits(
-            self.model.name,
-            pairs=shape.head_dim // 2,
-            heads=shape.heads,
-            kv_heads=shape.kv_heads,
-            layers=shape.layers,
+            self.model.name, pairs=shape.head_dim // 2, heads=shape.heads, kv_heads=shape.kv_heads, layers=shape.layers
         )
         passes = attention.mixture or (attention,)
         parts = [part for one in passes for part in one.parts()]

@@ -1,4 +1,4 @@
-"""`lexbench keys`: find the key tokens of a corpus with an evaluator model (see `lexbench.taskkit.key_tokens`)."""
+"""`lexbench keys`: find the key tokens of a corpus with an evaluator model (see `lexbench.parts.search.key_tokens`)."""
 
 import hashlib
 import json
@@ -24,10 +24,10 @@ from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import read_method
 from lexbench.methods.scaled import attention_of
+from lexbench.parts.search.journal import measuring_conditions, resume_journal
+from lexbench.parts.search.key_tokens import FILE_FORMAT_VERSION, KeyTokens, Rule, read_key_tokens, spans_of
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
-from lexbench.runner.journal import measuring_conditions, resume_journal
-from lexbench.taskkit.key_tokens import FILE_FORMAT_VERSION, KeyTokens, Rule, read_key_tokens, spans_of
 from lexbench.taskkit.perplexity import EncodedCorpus, fewer_samples_remedy
 
 

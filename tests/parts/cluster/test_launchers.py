@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
 
-from lexbench.commands import hydra_config, main, run
+from lexbench.commands import hydra_config, main, run, setting_words
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 
@@ -65,7 +65,7 @@ def test_what_a_job_gets_is_a_setting(name: str, setting: str, value: object) ->
 
 
 def test_every_launcher_has_an_extra_that_installs_it() -> None:
-    assert sorted(hydra_config.MODULE_OF_LAUNCHER) == NAMES
+    assert sorted(setting_words.MODULE_OF_LAUNCHER) == NAMES
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {name.partition("_")[0] for name in NAMES} <= set(extras)
 
@@ -74,7 +74,7 @@ def test_every_launcher_has_an_extra_that_installs_it() -> None:
 def test_a_missing_package_is_named_by_its_extra(
     module: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(hydra_config.MODULE_OF_LAUNCHER, "submitit_slurm", module)
+    monkeypatch.setitem(setting_words.MODULE_OF_LAUNCHER, "submitit_slurm", module)
     line = failed(["-m", *CHANCE, "hydra/launcher=submitit_slurm"], capfd)
     assert "launcher submitit_slurm needs a package that is not installed" in line
     assert line.endswith('pip install "lexbench[submitit]"')

@@ -14,7 +14,7 @@ import yaml
 from lexbench import Attention, Model, Refused, api
 from lexbench.backends.chance import Chance
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.task import Loglikelihood, LoglikelihoodAnswer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.search.longrope_search.evolution import EvolutionSettings, FactorCandidate
@@ -312,7 +312,7 @@ def test_the_commands_settings_are_the_evolutions_own_defaults() -> None:
     assert {key: config[key] for key in defaults} == defaults
     assert {*config} - {*defaults} == {"defaults", "length", "out", "n", "hydra"}
     asked = {**{key: config[key] for key in defaults}, "start_tokens": [0, 4], "population": 32}
-    built = registry.build_object(
+    built = objects.build_object(
         {"_target_": "lexbench.parts.search.longrope_search.evolution.EvolutionSettings", **asked}, "search"
     )
     assert built == EvolutionSettings(start_tokens=(0, 4), population=32)

@@ -20,12 +20,13 @@ from scipy import stats
 from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core import console, registry
+from lexbench.core import console, objects, registry
 from lexbench.core.method_key import parse_label
 from lexbench.core.record import Deferred
 from lexbench.core.task import Generate, GenerateAnswer, Loglikelihood, LoglikelihoodAnswer
 from lexbench.methods import export
 from lexbench.methods.composition import method_config
+from lexbench.parts.search.journal import describe_changes
 from lexbench.parts.search.tune import bench
 from lexbench.parts.search.tune.halving import halve_entrants, rung_counts
 from lexbench.parts.search.tune.page import ranking_markdown, terminal_text
@@ -36,7 +37,6 @@ from lexbench.parts.search.tune.settings import TuneSettings
 from lexbench.parts.search.tune.space import Candidate, CandidateDraws, ParameterRange, parameters_of
 from lexbench.parts.search.tune.tune import tune
 from lexbench.report.doctor import examine_runs
-from lexbench.runner.journal import describe_changes
 from lexbench.stats.intervals import Interval
 from lexbench.stats.pairs import Outcome, PairedDifference
 from lexbench.store.store import Store
@@ -1083,7 +1083,7 @@ def test_budgets_are_times(text_: str, seconds: float) -> None:
 def test_the_commands_settings_are_the_defaults_and_its_space_fits_all_methods(lexlet: Model) -> None:
     config = yaml.safe_load((registry.command_config_folder("tune") / "tune.yaml").read_text())
     names = set(config) - {"defaults", "hydra"}
-    built = registry.build_object(
+    built = objects.build_object(
         {"_target_": "lexbench.parts.search.tune.settings.TuneSettings", **{name: config[name] for name in names}},
         "tune",
     )

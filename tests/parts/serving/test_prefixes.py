@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.errors import ConfigError
 from lexbench.parts.serving.identify import ask, identify, measure, pack, prefixes
 from lexbench.parts.serving.identify.readings import KeptReadings, Reading
+from lexbench.parts.serving.openai.backend import OpenAI
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
 from tests.parts.serving.test_identify import made

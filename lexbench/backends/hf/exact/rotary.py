@@ -240,11 +240,21 @@ class AttentionInstaller:
             raise self._refusal(
                 wanted, f"its layers with positions see {size} tokens at most, where it changes nothing"
             )
-        # Equal layers share one object and one module: the hook keeps what it makes by their ids.
+        held_layers = self._layers_of_hook(parts, rotated, changed)
+        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch, form=self._form)
+        return Placement(attention, changed if rotated else self._identity(), hook)
+
+    def _layers_of_hook(
+        self, parts: Sequence[Attention], rotated: bool, changed: nn.Module | None
+    ) -> list[LayerAttention]:
+        """The layers as our attention function holds them; `changed` rotates before it if `rotated`.
+
+        Equal layers share one object and one module: the hook keeps what it makes by their ids.
+        """
         rotaries: dict[Any, nn.Module | None] = {}
         same: dict[Any, LayerAttention] = {}
-        held_layers = []
-        for layer, (part, kind, view) in enumerate(zip(parts, self._kinds, views, strict=True)):
+        found = []
+        for layer, (part, kind, view) in enumerate(zip(parts, self._kinds, views_of(self._config), strict=True)):
             angles, turn, rotary = (kind, _rotary_values(part)), None if rotated else self._turns.get(layer), changed
             if turn is not None and self._form == "triton":
                 turn = replace(turn, fused=True)
@@ -253,9 +263,8 @@ class AttentionInstaller:
                     rotaries[angles] = self._changed_rotary({kind: part})
                 rotary = rotaries[angles]
             held = LayerAttention(part, rotary, kind, turn, view)
-            held_layers.append(same.setdefault((json.dumps(part.as_data()), kind, turn, view), held))
-        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch, form=self._form)
-        return Placement(attention, changed if rotated else self._identity(), hook)
+            found.append(same.setdefault((json.dumps(part.as_data()), kind, turn, view), held))
+        return found
 
     def put(self, placement: Placement) -> None:
         """Install a placement; replaces the previous one."""

@@ -19,7 +19,7 @@ MAX_CUDA_AXIS_PROGRAMS = 65_535
 """Most programs of a kernel along its second and third axis in CUDA: ours have one for each head of each text."""
 MAX_GPU_PREFILL_TOKENS = 1 << 13
 """Most tokens of prompts that are read together on a GPU: more in one pass gain nothing."""
-READ_ON_CPU = 1 << 11
+MAX_CPU_PREFILL_TOKENS = 1 << 11
 """Most tokens of prompts that are read together on a CPU: the system maps anew the memory of larger activations."""
 MAX_PADDING_SHARE = 0.125
 """Largest share of padding behind a text that is read with longer ones: reading it costs as much as text."""

@@ -28,7 +28,7 @@ from lexbench.backends.hf.exact.state import KeyValueState, RereadState, TextSta
 from lexbench.backends.hf.exact.tower import sample_tokens, split_network
 from lexbench.backends.hf.fast.fused import Fused
 from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, Found, RepeatedStep
-from lexbench.backends.hf.reading.batches import MAX_GPU_PREFILL_TOKENS, READ_ON_CPU, padding_pays
+from lexbench.backends.hf.reading.batches import MAX_CPU_PREFILL_TOKENS, MAX_GPU_PREFILL_TOKENS, padding_pays
 from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.memory import OutOfMemory, defer_on_oom
 from lexbench.core.model import Model
@@ -92,7 +92,7 @@ class Reader:
         self.prefix_cache = PrefixCache[list[KeyValueState]]()
         self.reuse = False
         """Whether the last prompt is kept for a next one that begins with the same tokens."""
-        self.at_once = MAX_GPU_PREFILL_TOKENS if self.device.type == "cuda" else READ_ON_CPU
+        self.at_once = MAX_GPU_PREFILL_TOKENS if self.device.type == "cuda" else MAX_CPU_PREFILL_TOKENS
         """Tokens of prompts that are read together."""
         self._pads: dict[bool, bool] = {}
         self.graphs = self.device.type == "cuda" and attention != "merged" and fast

@@ -72,12 +72,7 @@ def compare(a: Sequence[Line], b: Sequence[Line]) -> tuple[list[Compared], list[
         raise ConfigError(f"the files share no task with a sample that both have: A holds {named[0]}, B {named[1]}")
     level = SIGNIFICANCE_LEVEL / len(valued)
     made = [
-        Compared(
-            task=task,
-            metric=metric,
-            found=each,
-            detectable=detectable_difference(each, metric, level),
-        )
+        Compared(task=task, metric=metric, found=each, detectable=detectable_difference(each, metric, level))
         for (task, metric), each in correct_by_holm(valued).items()
     ]
     without = [f"{task} ({metric})" for task, metric in shared if (task, metric) not in valued]

@@ -7,7 +7,7 @@ from typing import Any
 
 from lexbench.backends import Backend, capabilities
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
@@ -95,7 +95,7 @@ def _read_method(given: Any, parameters: Mapping[str, Any]) -> MethodComponent:
     """A method, by name and parameters, or several combined."""
     config = {**method_config(given), **parameters}
     if "compose" not in config:
-        takes = [*registry.class_parameters(registry.class_of(config, "method"))]
+        takes = [*objects.class_parameters(objects.class_of(config, "method"))]
         for key in parameters:
             if key not in takes:
                 close = difflib.get_close_matches(key, [*takes, *OWN_ARGUMENTS], n=1)

@@ -22,12 +22,7 @@ from lexbench.core.task import (
     Tokenizer,
 )
 from lexbench.parts.exchange.lm_eval.questions import HarnessCell, prompt_text, sample_of_text
-from lexbench.parts.exchange.lm_eval.tokens import (
-    ExactPrompt,
-    LoglikelihoodRequest,
-    asking_model,
-    read_exactly,
-)
+from lexbench.parts.exchange.lm_eval.tokens import ExactPrompt, LoglikelihoodRequest, asking_model, read_exactly
 from lexbench.runner.answers import sample_of_answer
 from lexbench.runner.cells import Component
 

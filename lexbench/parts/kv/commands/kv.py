@@ -67,7 +67,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 def _split_words(given: list[str], words: list[str]) -> tuple[list[str], list[str]]:
     """The settings of kv, and the words that are settings of the run: these stand behind `--settings`, too."""
-    from lexbench.core.registry import class_of, class_parameters
+    from lexbench.core.objects import class_of, class_parameters
     from lexbench.core.registry import read_named_config as read_yaml
 
     known = class_parameters(class_of(read_yaml("method", "kv"), "method"))

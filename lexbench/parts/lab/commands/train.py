@@ -7,7 +7,7 @@ from typing import Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import RESUME_HELP, SWEEP_HELP, Command, Setting, chosen_method
-from lexbench.core import registry
+from lexbench.core import objects
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -19,7 +19,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         named = {"name": choices["encoding"]} if choices.get("encoding") else {}
         unseen = config["corpora"] if config["held_out"] is None else config["held_out"]
         asked = TrainingJob(
-            recipe=registry.build_object(config["recipe"], "recipe"),
+            recipe=objects.build_object(config["recipe"], "recipe"),
             corpora=build_corpora(config["corpora"], "train", "corpora"),
             held_out=build_corpora(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
             encoding={**(config.get("encoding") or {}), **named},

@@ -32,12 +32,7 @@ class Fire(Encoding):
     shared = False
 
     def __init__(
-        self,
-        heads: int,
-        trained_length: int,
-        hidden: int = 32,
-        threshold: float | None = None,
-        epsilon: float = 1e-6,
+        self, heads: int, trained_length: int, hidden: int = 32, threshold: float | None = None, epsilon: float = 1e-6
     ) -> None:
         super().__init__()
         threshold = trained_length / 4 if threshold is None else threshold

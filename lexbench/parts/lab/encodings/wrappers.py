@@ -172,8 +172,7 @@ class LayerWithSlots(EncodingWrapper):
 
 
 @inherit_from_inner(
-    ("hooks", "rescores", "weighs", "remaps", "longest", "facts", "name", "positions", "embed", "bias"),
-    to="first",
+    ("hooks", "rescores", "weighs", "remaps", "longest", "facts", "name", "positions", "embed", "bias"), to="first"
 )
 class EncodingPerLayer(Encoding):
     """One encoding for each layer; they differ in their weights alone, and may share an inner encoding.

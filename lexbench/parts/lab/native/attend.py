@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.core.attention import Attention, Positions, TopKMask, regions_of
+from lexbench.core.attention import Attention, Growing, Positions, TopKMask, regions_of
 from lexbench.core.errors import ConfigError
 from lexbench.kernels import dense, rotations
 from lexbench.kernels.heads import Rotate, multiply_per_group
@@ -164,7 +164,7 @@ class EncodingAttention:
         keys, seen = self.keys[:, :, :last].to(precise), self._seen_keys(here, there)
         if self.attention.growing is not None:
             queries = dense.scale_queries(queries, self.attention, last)
-            scores = dense.growing_scores(queries * self.scaling, keys, self.attention.growing)
+            scores = _growing_scores(queries * self.scaling, keys, self.attention.growing)
         elif self.attention.remap is None:
             where = self.positions[..., first:last], self.positions[..., :last]
             if "products" in self.encoding.hooks:
@@ -223,11 +223,7 @@ class EncodingAttention:
             queries, keys = self.encoding.qk(queries, keys, self.positions, self.positions, rotate)
             rotate = _without_rotation
         rule = Logits(
-            rotate=rotate,
-            scaling=self.scaling,
-            attention=rest,
-            decay=self.encoding.decay,
-            bias=self._bias_at,
+            rotate=rotate, scaling=self.scaling, attention=rest, decay=self.encoding.decay, bias=self._bias_at
         )
         return queries, keys, rule
 
@@ -260,3 +256,26 @@ def merge_slots(method: Attention, own: Attention, name: str) -> Attention:
         return method.merge_with(own)
     except ValueError as error:
         raise ConfigError(f"{name} and the method exclude each other ({error}): use another method") from None
+
+
+def _growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:
+    """[B, H, Q, K] products of the last Q of K positions, each query with keys rotated by its own frequencies.
+
+        R(i theta_i) q . R(j theta_i) k = q . R((j - i) theta_i) k,   the half layout
+
+    Keys are rotated once for each query, a few queries at a time: K D numbers for each of them and each key head.
+    """
+    (batch, heads, count, _), total, groups = queries.shape, keys.shape[2], keys.shape[1]
+    asking = queries.reshape(batch, groups, heads // groups, count, -1)
+    here, there = np.arange(total - count, total), np.arange(total)
+    # Only the difference turns, by the query's frequencies: the query itself stays as it is.
+    turns = (there[None, :] - here[:, None])[..., None] * growing.inv_freq(here)[:, None, :]
+    few = max(1, dense.MAX_SCORES_IN_MEMORY // (batch * groups * total * queries.shape[3]))
+    parts = []
+    for first in range(0, count, few):
+        turn = torch.from_numpy(turns[first : first + few]).to(queries.device)
+        cos, sin = turn.cos().to(keys.dtype), turn.sin().to(keys.dtype)
+        one, two = keys[:, :, None].chunk(2, dim=-1)
+        known = torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
+        parts.append(torch.einsum("bghqd,bgqkd->bghqk", asking[:, :, :, first : first + few], known))
+    return torch.cat(parts, dim=3).reshape(batch, heads, count, total)

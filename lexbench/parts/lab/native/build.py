@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.old_names import present_path
 from lexbench.core.task import Tokenizer
 from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
@@ -58,7 +58,7 @@ def pin_parameters(
 
     Its rules keep both where a later training has others.
     """
-    known = registry.class_parameters(encoding_class(config))
+    known = objects.class_parameters(encoding_class(config))
     states = {"trained_length": trained_length, "deviation": deviation}
     own = {key: value for key, value in states.items() if key in known and key not in config}
     inner = (
@@ -94,7 +94,7 @@ def _build_for_layers(config: Mapping[str, Any], sizes: Mapping[str, int]) -> En
 
 def _build_one(config: Mapping[str, Any], sizes: Mapping[str, int], inner: Encoding | None) -> Encoding:
     own = {key: value for key, value in config.items() if key != INNER_PARAMETER or inner is None}
-    built = registry.build_object(
+    built = objects.build_object(
         own, "encoding", **(dict(sizes) if inner is None else {**sizes, INNER_PARAMETER: inner})
     )
     assert isinstance(built, Encoding)
@@ -103,6 +103,6 @@ def _build_one(config: Mapping[str, Any], sizes: Mapping[str, int], inner: Encod
 
 def encoding_class(config: Mapping[str, Any]) -> type[Encoding]:
     """The encoding's class."""
-    cls = registry.class_of(config, "encoding")
+    cls = objects.class_of(config, "encoding")
     assert issubclass(cls, Encoding), f"{cls.__name__} is no Encoding"
     return cls

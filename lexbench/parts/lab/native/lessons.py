@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core import registry, suites
+from lexbench.core import objects, registry, suites
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Choose, ClassifyTokens, Generate, Task, Tokenizer, Tokens
@@ -276,9 +276,9 @@ def _task_lesson(
 ) -> TaskLesson:
     """The lesson of a task, tried once."""
     name = str(config["name"])
-    if registry.class_parameters(registry.class_of(config, "task")).get("corpus"):
+    if objects.class_parameters(objects.class_of(config, "task")).get("corpus"):
         raise ConfigError(f"lesson {name} reads a corpus: use text in recipe.stages")
-    task = registry.build_object(config, "task")
+    task = objects.build_object(config, "task")
     lesson = TaskLesson(task, length, name, answers, single)
     lesson(np.random.default_rng(0), tokenizer, length)
     return lesson

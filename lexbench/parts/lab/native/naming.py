@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding, RotaryEncoding
 from lexbench.parts.lab.native import build
@@ -78,7 +78,7 @@ def check_spec(spec: Spec, setting: str = "encoding") -> None:
     Also for a rotary base of at most 1, with which all pairs are equally fast.
     """
     cls = build.encoding_class(spec)
-    known = [name for name in registry.class_parameters(cls) if name not in build.NETWORK_PARAMETERS]
+    known = [name for name in objects.class_parameters(cls) if name not in build.NETWORK_PARAMETERS]
     for key in spec:
         if key not in known and key not in CLASS_KEYS:
             raise ConfigError(
@@ -104,7 +104,7 @@ def check_head_size(spec: Spec, shape: DecoderShape) -> None:
 
 def depends_on_tokenizer(spec: Spec) -> bool:
     """Whether parameters of an encoding, or of an inner one, depend on the tokenizer."""
-    cls = registry.class_of(spec, "encoding")
+    cls = objects.class_of(spec, "encoding")
     assert issubclass(cls, Encoding)
     inner = spec.get(build.INNER_PARAMETER)
     own = cls.resolve_texts.__func__ is not Encoding.resolve_texts.__func__  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
@@ -28,10 +28,10 @@ from lexbench.parts.lab.native.decoder import Decoder
 from lexbench.parts.lab.native.folder import is_llama, save_model
 from lexbench.parts.lab.native.learner import Learner
 from lexbench.parts.lab.native.lessons import TextLesson, draw_row
+from lexbench.parts.lab.native.ngrams import WittenBell
 from lexbench.parts.lab.native.progress import TrainingProgress, delay_interrupts, lock_folder
 from lexbench.parts.lab.native.recipe import Recipe
 from lexbench.parts.lab.native.rows import TrainingRows
-from lexbench.taskkit.floors import WittenBell
 
 N_HELD_OUT_ROWS = 32
 """Rows that measure the held-out loss."""
@@ -138,7 +138,7 @@ def _hash_of_texts(corpora: Sequence[Corpus]) -> str:
 def build_corpora(entries: Any, split: str, setting: str) -> list[Corpus]:
     """Corpora, each given by name or by name and parameters; their train or test split if they have splits."""
     given = registry.expand_entries("corpus", entries, setting, "[stdlib,{name: files, path: a}]")
-    return [registry.build_object(entry, "corpus", split=split) for entry in given]
+    return [objects.build_object(entry, "corpus", split=split) for entry in given]
 
 
 def train(prepared: PreparedTraining, out: Path) -> None:

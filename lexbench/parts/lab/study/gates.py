@@ -6,7 +6,7 @@
     beyond    NLL at 8 times the trained length minus NLL at the trained length                           >= ln 2
 
 All NLLs are of the same held-out tokens (task last_segment). The trigram is Witten and Bell's
-(`lexbench.taskkit.floors.WittenBell`), of all documents that the rows of text were drawn from, each counted once.
+(`lexbench.parts.lab.native.ngrams.WittenBell`), of all documents that the rows of text were drawn from, each once.
 """
 
 import json
@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.files import read_object
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Loglikelihood
@@ -78,7 +78,7 @@ def measure_gates(
     recipe = Recipe(**record["recipe"])
     backend = Native(read_model({"path": str(folder), "name": folder.name}))
     length = recipe.length
-    task = registry.build_object(
+    task = objects.build_object(
         {**registry.read_named_config("task", "last_segment"), "targets": N_TARGET_TOKENS},
         "task",
         corpus=build_corpora([corpus], "test", "corpus")[0],
@@ -124,7 +124,7 @@ def _mean_gate(gate: str, figure: str, nats: Any, clusters: Sequence[str], least
 
 def _accuracy_gate(backend: Native, name: str, length: int, n: int) -> GateFigure:
     figure = f"{name} at {length} tokens"
-    task = registry.build_object(registry.read_named_config("task", name), "task")
+    task = objects.build_object(registry.read_named_config("task", name), "task")
     try:
         questions = task.questions(backend.tokenizer, length, n, 0)
     except Refused as refusal:

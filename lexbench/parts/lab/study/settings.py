@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder
 from lexbench.core.values import checked_field_values, is_whole
@@ -282,7 +282,7 @@ def as_named_mapping(entry: Any) -> dict[str, Any]:
 def _build_entry(given: Mapping[str, Any]) -> StudyEntry:
     _checked_mapping("entries", given)
     name = as_named_mapping(given)["name"]  # an entry's own parameter, which yamls of the registry do not have
-    entry: StudyEntry = registry.build_object({"_target_": f"{__name__}.StudyEntry", **given}, "entry", name=name)
+    entry: StudyEntry = objects.build_object({"_target_": f"{__name__}.StudyEntry", **given}, "entry", name=name)
     return entry
 
 

@@ -23,13 +23,13 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.checkpoints.checkpoint import read_model
-        from lexbench.core import registry
+        from lexbench.core import objects
         from lexbench.parts.search.find_key_tokens import find_in_corpus
 
         found = find_in_corpus(
             model=read_model(config["model"]),
             method=chosen_method(config, choices, COMMAND.name),
-            corpus=registry.build_object(config["corpus"], "corpus"),
+            corpus=objects.build_object(config["corpus"], "corpus"),
             backend=group_config(config, choices, "backend"),
             **{name: config[name] for name in COMMAND.names(groups=False)},
         )

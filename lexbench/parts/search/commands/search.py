@@ -23,12 +23,12 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.checkpoints.checkpoint import read_model
-        from lexbench.core import registry
+        from lexbench.core import objects
         from lexbench.parts.search.longrope_search.search import find_factors
 
         result = find_factors(
             model=read_model(config["model"]),
-            corpus=registry.build_object(config["corpus"], "corpus"),
+            corpus=objects.build_object(config["corpus"], "corpus"),
             backend=group_config(config, choices, "backend"),
             length=checked_length(config),
             out=config["out"],

@@ -65,9 +65,7 @@ COMMAND = Command(
         Setting("price=0.02", "allowed loss inside the trained length against the unchanged model, in nats per token"),
         Setting("worth=1", "value of finding all needles, in nats per token; 0 counts only the text"),
         Setting(
-            "methods=[yarn,ntk]",
-            "methods to try",
-            default="all that change frequencies or distances and hide no key",
+            "methods=[yarn,ntk]", "methods to try", default="all that change frequencies or distances and hide no key"
         ),
         Setting(
             "n=32", "questions of the last rung; finalists get as many new ones, up to 4 times if that tells them apart"

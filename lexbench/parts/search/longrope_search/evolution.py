@@ -15,7 +15,7 @@ from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.values import has_type
-from lexbench.runner.journal import resume_journal
+from lexbench.parts.search.journal import resume_journal
 
 MAX_FACTOR_OF_RULE = {"longrope": 1.25, "longrope2": 2.0}
 """Highest factor by rule, in multiples of s."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.backends import Backend
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable, write_text
@@ -20,6 +20,7 @@ from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import named_method
 from lexbench.methods.rotary import critical_dimension, su_scale
+from lexbench.parts.search.journal import measuring_conditions
 from lexbench.parts.search.longrope_search.evolution import (
     EvolutionResult,
     EvolutionSettings,
@@ -29,7 +30,6 @@ from lexbench.parts.search.longrope_search.evolution import (
 from lexbench.runner.answers import answer_question, sample_of_answer
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
-from lexbench.runner.journal import measuring_conditions
 from lexbench.stats import floors
 from lexbench.stats.pairs import outcomes_of_samples
 
@@ -106,7 +106,7 @@ def find_factors(
     space = settings.space(model.rotated // 2, length / model.trained_length, critical_pair(model))
 
     with backend_for_job(model, backend, length) as loaded:
-        task: Task = registry.build_object(
+        task: Task = objects.build_object(
             registry.read_named_config("task", "last_segment"), "task", corpus=corpus
         ).for_lengths([length])
         questions = [
@@ -180,7 +180,7 @@ def mean_nll(backend: Backend, questions: Sequence[Loglikelihood], attention: At
 def _language_not_learned(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) -> str | None:
     """Sentence that the model has not learned the language of n texts; None: it has, or there are no questions."""
     length = model.trained_length
-    task: Task = registry.build_object(
+    task: Task = objects.build_object(
         registry.read_named_config("task", "last_segment"), "task", corpus=corpus
     ).for_lengths([length])
     try:

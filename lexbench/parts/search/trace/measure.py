@@ -11,12 +11,12 @@ from lexbench.backends import Backend
 from lexbench.checkpoints.checkpoint import folder_of, read_model
 from lexbench.core.errors import ConfigError
 from lexbench.methods.composition import method_config
+from lexbench.parts.search.journal import resume_journal
 from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, step_named
 from lexbench.parts.search.trace.settings import Settings
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.execute import execute_job
 from lexbench.runner.job import Job
-from lexbench.runner.journal import resume_journal
 from lexbench.stats.cell_outcomes import CellOutcomes, headline_metric, outcomes_of_cell
 from lexbench.stats.metrics import metric_sort_key
 from lexbench.store.store import Store

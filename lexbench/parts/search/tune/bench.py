@@ -165,11 +165,7 @@ class CandidateBench:
         return self._samples[cell.id]
 
     def _measure(
-        self,
-        candidate: Candidate,
-        cell: OpenCell,
-        missing: Sequence[AnyQuestion],
-        known: dict[int, Sample],
+        self, candidate: Candidate, cell: OpenCell, missing: Sequence[AnyQuestion], known: dict[int, Sample]
     ) -> None:
         started, tokens = time.monotonic(), 0
         device = getattr(self._backend, "device", None)

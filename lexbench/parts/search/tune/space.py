@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey, plain_parameter
@@ -111,8 +111,8 @@ def parameters_of(
     """
     if "compose" in config:
         return {}
-    cls = registry.class_of(config, "method")
-    known = registry.class_parameters(cls)
+    cls = objects.class_of(config, "method")
+    known = objects.class_parameters(cls)
     entry = space.get(str(config["name"]), {})
     if unknown := [name for name in entry if name not in known]:
         choices = f"choose from {', '.join(known)}" if known else f"{config['name']} has no parameters"

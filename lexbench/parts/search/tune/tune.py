@@ -23,6 +23,7 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.methods.composition import method_config, read_method
+from lexbench.parts.search.journal import describe_changes, measuring_conditions
 from lexbench.parts.search.tune import page
 from lexbench.parts.search.tune.bench import CandidateBench, TaskAtLength, TuneClock, seconds_spent
 from lexbench.parts.search.tune.result import TuneResult
@@ -33,7 +34,6 @@ from lexbench.runner.answers import answer_question, sample_of_answer
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
-from lexbench.runner.journal import describe_changes, measuring_conditions
 from lexbench.runner.plan import write_job_file
 from lexbench.runner.questions import questions_or_reason
 from lexbench.runner.verify import Preflight
@@ -45,13 +45,7 @@ SEARCH_TIME_SHARE = 2 / 3
 """Share of the time for the search; the rest is for the finalists."""
 
 
-def tune(
-    *,
-    model: Model,
-    corpus: Mapping[str, Any],
-    backend: Mapping[str, Any],
-    settings: TuneSettings,
-) -> TuneResult:
+def tune(*, model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: TuneSettings) -> TuneResult:
     """Search, measure the finalists on fresh questions, and write result.md, .csv, .json and candidates.csv.
 
     A candidate is measured as it would be deployed: its Attention at `length` is used for shorter texts, too, so the

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from lexbench.backends import Backend
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
@@ -38,6 +37,7 @@ from lexbench.parts.serving.identify.pack import Nats, ReferencePack, text_losse
 from lexbench.parts.serving.identify.prefixes import prefix_places, prefix_question
 from lexbench.parts.serving.identify.readings import KeptReadings
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, AttentionSetup
+from lexbench.parts.serving.openai.backend import OpenAI
 from lexbench.runner.backend_pool import backend_for_job
 
 N_COMPARED_TEXTS = 4

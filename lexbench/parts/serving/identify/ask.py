@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from lexbench.backends import Backend
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
 from lexbench.parts.serving.identify.pack import Nats, ReferencePack
 from lexbench.parts.serving.identify.prefixes import PrefixReference, ServedPrefixes, ask_prefixes
+from lexbench.parts.serving.openai.backend import OpenAI
 
 PROMPT_ROUTE = "log-probabilities of prompts"
 N_END_TARGETS = 64

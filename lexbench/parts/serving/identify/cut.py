@@ -3,13 +3,13 @@
 import numpy as np
 
 from lexbench.backends import Backend
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
 from lexbench.parts.serving.identify.ask import N_END_TARGETS, ServedPack
 from lexbench.parts.serving.identify.identify import noise_rms
 from lexbench.parts.serving.identify.pack import Nats, loglikelihood_question, question_nats
 from lexbench.parts.serving.identify.prefixes import prefix_question
+from lexbench.parts.serving.openai.backend import OpenAI
 
 MAX_CUT_SHARE = 0.9
 """Share of a text, up to which the part of it that is read is searched for."""

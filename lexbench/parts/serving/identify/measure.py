@@ -188,7 +188,7 @@ def measure_texts(
         kept: readings of a command before.
     """
     from lexbench.backends.hf.backend import Hf  # torch is loaded only where a pack is made
-    from lexbench.backends.hf.mistakes import change_angles, rotate_wrong_pairs, round_to_eight_bits
+    from lexbench.parts.serving.mistakes import change_angles, rotate_wrong_pairs, round_to_eight_bits
 
     [length] = job.lengths
     with backend_for_job(job.model, config, length) as loaded:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.core.task import Generate, Tokenizer, Tokens
+from lexbench.parts.serving.openai.backend import OpenAI
 
 Nats = NDArray[np.float64]
 N_STORED_TOKENS = 40

@@ -20,7 +20,6 @@ from collections.abc import Callable
 import numpy as np
 
 from lexbench.backends import Backend, capabilities
-from lexbench.backends.openai.backend import OpenAI
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Loglikelihood, Tokens
 from lexbench.parts.serving.identify.ask import ServedPack
@@ -34,6 +33,7 @@ from lexbench.parts.serving.identify.pack import (
     question_nats,
 )
 from lexbench.parts.serving.identify.prefixes import PrefixReference, ServedPrefixes, ask_prefixes
+from lexbench.parts.serving.openai.backend import OpenAI
 
 MAX_SLIP_SHARE = 0.25
 """Share of texts with a slip (two at least) that is a fault; rounding may cause a single slip at a near tie."""

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.files import read_bytes
 from lexbench.core.machine import n_usable_cores
 from lexbench.core.record import Cell, Record, Sample
@@ -297,10 +297,10 @@ def _build_task(identity: str) -> Task | None:
     if not isinstance(given, dict) or given.get("name") not in _known_task_names():
         return None
     known = registry.read_named_config("task", str(given["name"]))
-    taken = registry.class_parameters(registry.class_of(known, "task"))
+    taken = objects.class_parameters(objects.class_of(known, "task"))
     values = {key: value for key, value in given.items() if key in taken and key != "corpus"}
     try:
-        built: Task = registry.build_object({**known, **values}, "task", corpus=_EmptyCorpus())
+        built: Task = objects.build_object({**known, **values}, "task", corpus=_EmptyCorpus())
     except (ValueError, TypeError, AttributeError):
         return None
     return built

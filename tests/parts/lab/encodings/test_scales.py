@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.native import attend, build
 from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
@@ -300,7 +300,7 @@ def test_one_step_of_adam_changes_clexs_frequencies_little() -> None:
 def test_newer_parameters_of_old_folders_act_as_before() -> None:
     for name in registry.registered_names("encoding"):
         cls = build.encoding_class(registry.read_named_config("encoding", name))
-        assert set(cls.before) <= set(registry.class_parameters(cls)), name
+        assert set(cls.before) <= set(objects.class_parameters(cls)), name
     old = {
         "_target_": "lexbench.parts.lab.encodings.cape.Cape",
         "over": {**registry.read_named_config("encoding", "sinusoidal")},

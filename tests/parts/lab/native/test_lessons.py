@@ -26,7 +26,7 @@ from lexbench.parts.lab.native.lessons import (
     repeated_pieces,
     token_pieces,
 )
-from tasks.parity import Parity
+from lexbench.parts.lab.tasks.parity import Parity
 
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.parts.lab.native.recipe import Recipe
 
 GOOD = {"steps": 1, "lessons": {"text": 1.0}}
@@ -13,7 +13,7 @@ GOOD = {"steps": 1, "lessons": {"text": 1.0}}
 
 @pytest.mark.parametrize("name", registry.registered_names("recipe"))
 def test_recipes_of_the_registry_are_read(name: str) -> None:
-    built = registry.build_object(registry.read_named_config("recipe", name), "recipe")
+    built = objects.build_object(registry.read_named_config("recipe", name), "recipe")
     assert isinstance(built, Recipe) and built.steps >= 1
 
 

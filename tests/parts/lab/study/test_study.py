@@ -16,7 +16,7 @@ import yaml
 from tqdm import tqdm
 
 from lexbench.commands import main
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.parts.lab.native import build
 from lexbench.parts.lab.native.decoder import DecoderShape
 from lexbench.parts.lab.native.recipe import Recipe
@@ -93,7 +93,7 @@ def test_every_entry_resolves(study: Study, name: str) -> None:
     "name", ["zoo", "zoo_tiny", "zoo_finetune", "lab", "lab_finetune", "algorithms", "addition", "state", "parity"]
 )
 def test_every_recipe_resolves(name: str) -> None:
-    recipe = registry.build_object(registry.read_named_config("recipe", name), "recipe")
+    recipe = objects.build_object(registry.read_named_config("recipe", name), "recipe")
     assert isinstance(recipe, Recipe)
     assert recipe.steps >= 50
 
@@ -107,7 +107,7 @@ def test_the_laboratory_states_its_predictions() -> None:
 @pytest.mark.parametrize("name", ["algorithms", "addition", "state", "parity"])
 def test_what_a_study_of_algorithms_asks_is_taught_and_predicted(name: str) -> None:
     study = committed(name)
-    recipe = registry.build_object(registry.read_named_config("recipe", study.recipe), "recipe")
+    recipe = objects.build_object(registry.read_named_config("recipe", study.recipe), "recipe")
     assert {task["name"] for task in study.tasks} == set(recipe.stages[-1]["lessons"])
     assert {task for order in study.orders for task in order.of_tasks if task} <= {t["name"] for t in study.tasks}
     assert max(study.multiples) == 10 and 20 <= study.trained_length <= 40
@@ -125,7 +125,7 @@ def test_offsets_of_places_train_what_the_longest_sum_needs() -> None:
 
 
 def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
-    recipe = registry.build_object(registry.read_named_config("recipe", "zoo"), "recipe")
+    recipe = objects.build_object(registry.read_named_config("recipe", "zoo"), "recipe")
     assert recipe.steps * recipe.batch * recipe.length == pytest.approx(1.1e6, rel=0.1)
     assert recipe.trained_length in (64, 128)
     assert 512 <= recipe.vocabulary <= 1024

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.checkpoints.checkpoint import locate_checkpoint
-from lexbench.checkpoints.gguf import FetchError
-from lexbench.core.errors import ConfigError
+from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.files import why_not_a_folder
 from lexbench.core.record import Cell, Sample
 from lexbench.parts.exchange.lm_eval.results.cells import LoggedTask, PromptLengths, cells_of_task, read_task

@@ -31,12 +31,7 @@ NAME_HEIGHTS_POINTS = ((2, "bottom"), (0, "center"), (-2, "top"), (6, "bottom"),
 TRAINED_LENGTH_LINE: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 
 
-def plot_small_multiples(
-    curves: Sequence[Curve],
-    trained_length: int,
-    stem: Path,
-    title: str | None = None,
-) -> None:
+def plot_small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path, title: str | None = None) -> None:
     """Plot curves of one metric and method, one panel per family, with floors, to stem.svg and stem.csv.
 
     The title is the task and method if none is given. A curve without a value, refused at every length, is in the CSV

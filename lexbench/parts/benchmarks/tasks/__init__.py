@@ -1,0 +1,1 @@
+"""Tasks of the suites `ruler`, `standard` and `today`, and of single studies; each is a file of its name."""

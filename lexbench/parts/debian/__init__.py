@@ -1,0 +1,1 @@
+"""Read long texts out of packages of Debian."""

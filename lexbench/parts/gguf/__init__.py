@@ -1,0 +1,1 @@
+"""Read GGUF files as checkpoints."""
