@@ -69,17 +69,22 @@ class Engine:
     """The prompt before."""
 
     def __post_init__(self) -> None:
-        config = transformers.AutoConfig.from_pretrained(LEXLET)
-        config.rope_parameters = self.rope
-        self.network: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            LEXLET, config=config, dtype=self.dtype, local_files_only=True
-        ).eval()
+        self.network = self.open_network()
         self.rng = torch.Generator().manual_seed(self.seed)
         self.lock = threading.Lock()
+        self.weights(self.network)
+
+    def open_network(self) -> Any:
+        """Lexlet with its attention replaced."""
+        config = transformers.AutoConfig.from_pretrained(LEXLET)
+        config.rope_parameters = self.rope
+        network: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            LEXLET, config=config, dtype=self.dtype, local_files_only=True
+        ).eval()
         AttentionInterface.register("engine", self._attend)
         AttentionMaskInterface.register("engine", lambda *unused, **named: None)
-        self.network.set_attn_implementation("engine")
-        self.weights(self.network)
+        network.set_attn_implementation("engine")
+        return network
 
     def _attend(
         self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, **unused: Any
