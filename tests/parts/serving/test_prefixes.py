@@ -18,7 +18,7 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.errors import ConfigError
-from lexbench.parts.serving.identify import ask, identify, measure, pack, prefixes
+from lexbench.parts.serving.identify import ask, identify, make, measure, pack, prefixes
 from lexbench.parts.serving.identify.readings import KeptReadings, Reading
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
@@ -71,6 +71,30 @@ def test_next_tokens_are_kept_in_a_pack_and_compared_in_place_of_targets(tmp_pat
     file.write_bytes(pack.pack_bytes(replace(one, prefixes=broken)))
     with pytest.raises(ConfigError, match="its parts do not fit together"):
         pack.read_pack(file)
+
+
+def test_a_pack_has_as_many_prefixes_as_it_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evenly spaced ones, the longest among them; its other texts have no more."""
+    one = made()
+    parts = {name: getattr(one, name)[:2] for name in ("tokens", "written")}
+    one = with_prefixes(replace(one, **parts, nll=one.nll[:, :2], noise=one.noise[:, :2]))
+    one = replace(one, far=one, longer=one)
+    for count, kept in ((10, range(10)), (4, [0, 3, 6, 9]), (1, [9])):
+        held = one.with_fewer_prefixes(count)
+        for each in (held, held.far, held.longer):
+            assert each is not None and each.prefixes is not None and one.prefixes is not None
+            assert (each.prefixes.places == one.prefixes.places[:, list(kept)]).all()
+            assert (each.prefixes.nll == one.prefixes.nll[:, :, list(kept)]).all()
+    none = one.with_fewer_prefixes(0)
+    assert none.far is not None and none.prefixes is none.far.prefixes is None
+    sizes = [len(pack.pack_bytes(one.with_fewer_prefixes(count))) for count in range(5)]
+    for room, count in ((sizes[4], 4), (sizes[4] - 1, 3), (sizes[0], 0)):
+        monkeypatch.setattr(make, "MAX_PACK_BYTES", room)
+        held, content = make._content_that_fits(one, 4)
+        assert len(content) == sizes[count] and (held.prefixes is None) == (count == 0)
+    monkeypatch.setattr(make, "MAX_PACK_BYTES", sizes[0] - 1)
+    with pytest.raises(ConfigError, match=r"the pack has .* MB, it must have at most .*: lower n or length"):
+        make._content_that_fits(one, 4)
 
 
 def test_a_far_text_denies_setups_or_the_verdict() -> None:

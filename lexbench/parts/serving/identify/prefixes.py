@@ -56,6 +56,18 @@ class PrefixReference:
         """
         return (1 if self.in_chat else 2) * int(self.ids.shape[2])
 
+    def thinned(self, count: int) -> "PrefixReference":
+        """So many prefixes of each text at most, evenly spaced, the longest among them."""
+        whole = self.places.shape[1]
+        kept = np.unique(np.linspace(whole - 1, 0, min(count, whole)).round().astype(np.int64))
+        return PrefixReference(
+            places=self.places[:, kept],
+            ids=self.ids[:, kept],
+            nll=self.nll[:, :, kept],
+            noise=self.noise[:, :, kept],
+            frame=self.frame,
+        )
+
     def flat(self, nats: Nats) -> Nats:
         """[..., texts, prefixes x tokens] of [..., texts, prefixes, tokens]."""
         return nats.reshape(*nats.shape[:-2], -1)
