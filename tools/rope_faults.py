@@ -240,8 +240,8 @@ class HostTier:
             self.device.remove(tokens)
         elif tokens in self.host:
             self.host.remove(tokens)
-            others = [each for each in self.host if len(each) == len(tokens)]
-            read = [*(others or [tokens])[-1][:-1], tokens[-1]]
+            others = [each for each in self.host if len(each) >= len(tokens)]
+            read = [*(others or [tokens])[-1][: len(tokens) - 1], tokens[-1]]
         self.device.append(tokens)
         if len(self.device) > self.prompts:
             self.host.append(self.device.pop(0))

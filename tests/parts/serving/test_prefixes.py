@@ -24,6 +24,7 @@ from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
 from tests.parts.serving.test_identify import made
 from tools.identify import NONE, llama
+from tools.rope_faults import HostTier
 from tools.serving import LEXLET, Engine
 
 
@@ -241,6 +242,22 @@ def test_a_server_that_draws_is_seen_to_slip(lexlet_pack: Path) -> None:
     code, found = asked(lexlet_pack, drawing.answer)
     assert code == 1 and found["verdict"] == "NTK 2"
     assert found["odd"][0].startswith("it writes tokens that its own likelihoods rank below others, behind ")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ({"edit": HostTier(4)}, "states that were evicted from a cache and restored are others; hits before"),
+        ({"places": lambda places: places - places[0]}, "hits of a prefix cache are not answered as the text was at"),
+    ],
+)
+def test_a_cache_that_changes_next_tokens_is_named(lexlet_pack: Path, fault: dict[str, Any], cause: str) -> None:
+    """States of other prompts are restored, as in sglang#39830; positions begin at 0 behind a hit."""
+    server = PlainServer(rope={"rope_type": "default", "rope_theta": 10_000.0}, **fault)
+    code, found = asked(lexlet_pack, server.answer)
+    assert code == 1 and cause in found["odd"][0] and "texts have other likelihoods when asked again" in found["odd"][0]
 
 
 @pytest.mark.slow
