@@ -341,10 +341,8 @@ def right(reference: pack.ReferencePack, found: identify.Identification, label: 
 
 
 def _said(verdict: str, found: identify.Identification) -> str:
-    also = "".join(f"; or {each}" for each in found.alike) + "".join(
-        f"; but {each}" for each in (*found.odd, found.cut)
-    )
-    return f"{verdict}: {found.verdict}{also} ({found.why})"
+    also = [*(f"; or {each}" for each in found.alike), *(f"; but {each}" for each in (*found.odd, found.cut) if each)]
+    return f"{verdict}: {found.verdict}{''.join(also)} ({found.why})"
 
 
 @dataclass

@@ -22,6 +22,7 @@ from lexbench.core.task import Answer, AnyQuestion, Encoded, Generate, GenerateA
 from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify import ask, identify, pack, probes
 from lexbench.parts.serving.identify.causes import UNKNOWN_CAUSE, distance_of_told, fresh_texts, repetition_cause
+from lexbench.parts.serving.identify.cut import ignores_beginning
 from lexbench.parts.serving.identify.make import make_pack
 from lexbench.parts.serving.identify.prefixes import prefix_places
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, possible_setups
@@ -312,6 +313,21 @@ def test_a_fresh_text_has_the_tokens_of_its_words() -> None:
         assert (tokenizer.encode(tokenizer.decode(each[1:place])).ids == each[1:place]).all()
 
 
+@pytest.mark.parametrize("ignores", [True, False])
+def test_a_checkpoint_may_ignore_the_beginning_of_a_text(ignores: bool) -> None:
+    """Logits by each token alone, or also by the number of ones so far."""
+    tokens = np.random.default_rng(6).integers(0, 9, 200)
+
+    def logits(ids: Tokens) -> NDArray[Any]:
+        return SERVED[ids] + (0 if ignores else np.log1p(np.cumsum(ids == 1))[:, None] * np.arange(9))
+
+    digits: Any = Digits()
+    backend = Function(logits, replace(PLAIN, vocabulary=9), digits)
+    last = pack.question_nats(backend, [pack.loglikelihood_question(tokens, 136)])[0]
+    assert ignores_beginning(backend, tokens, last) == ignores
+    assert not ignores_beginning(backend, tokens[-70:], last)  # nothing is left to leave out
+
+
 class Caching:
     """Nats of a server with a cache of four texts, and a slower one of all others."""
 
@@ -450,11 +466,13 @@ def test_a_server_is_named_by_its_log_probabilities_alone(tmp_path: Path, capsys
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_faults_of_real_engines_are_named_behind_a_server(tmp_path: Path) -> None:
-    from tools.rope_faults import REAL_FAULTS, verdict_behind_server, write_pack
+    """States of other prompts that are restored, and positions that begin at 0 behind a hit, by next tokens as well."""
+    from tools.rope_faults import REAL_FAULTS, verdict_behind_server, verdict_by_next_tokens, write_pack
 
     file = tmp_path / "lexlet.npz"
     write_pack(file, length=320, n=6)
     for fault in REAL_FAULTS:
-        if fault.engine:
-            verdict = verdict_behind_server(fault, file)
-            assert verdict.named, (fault.thread, verdict.said)
+        verdicts = [verdict_behind_server(fault, file)] if fault.engine else []
+        verdicts += [verdict_by_next_tokens(fault, file)] if fault.plain else []
+        for verdict in verdicts:
+            assert verdict.named, (fault.thread, verdict)
