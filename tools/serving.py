@@ -343,8 +343,13 @@ def served(engine: Engine) -> Any:
 def named(engine: Engine, reference: Path) -> tuple[int, str]:
     """Exit code of `lexbench identify`, and what it says."""
     with served(engine) as server:
-        backend = ["backend=openai", f"backend.url={server.url}", "backend.retries=0"]
-        code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
+        return named_at(server.url, reference)
+
+
+def named_at(url: str, reference: Path) -> tuple[int, str]:
+    """The same of a server that runs."""
+    backend = ["backend=openai", f"backend.url={url}", "backend.retries=0"]
+    code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
     if code == 2:
         return code, "refused"
     first, *others = said.split("\n\nnats away")[0].splitlines()
