@@ -56,7 +56,7 @@ class PrefixReference:
         """
         return (1 if self.in_chat else 2) * int(self.ids.shape[2])
 
-    def thinned(self, count: int) -> "PrefixReference":
+    def with_fewer(self, count: int) -> "PrefixReference":
         """So many prefixes of each text at most, evenly spaced, the longest among them."""
         whole = self.places.shape[1]
         kept = np.unique(np.linspace(whole - 1, 0, min(count, whole)).round().astype(np.int64))
