@@ -1,6 +1,7 @@
 """How often `lexbench identify` names what was planted.
 
     python -m tools.identify --smollm2 PACK
+    python -m tools.identify --smollm2 PACK --next-tokens 20
 
 Each setup is planted by a way that lexbench has no part in: an edited config.json, or permuted weights, opened by
 transformers alone, which reads the pack's texts; in float32, in bfloat16, and with weights and activations of all
@@ -10,6 +11,9 @@ checkpoint.
 Five checkpoints: the embedded lexlet (trained, Llama), SmolLM2 (real, Llama; only with its pack, which takes minutes to
 make), and tiny random models of Gemma 3 (two kinds of layers), Qwen3 with YaRN in its config (norms of queries and
 keys) and GPT-NeoX (a quarter of the head rotates), all with lexlet's tokenizer.
+
+With `--next-tokens` the tests' own server gives no log-probabilities of a prompt, and those of so many likeliest next
+tokens: by completions in text, or with `--chat` in messages.
 """
 
 import argparse
@@ -17,8 +21,9 @@ import json
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +33,14 @@ import transformers
 from numpy.typing import NDArray
 
 from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
-from lexbench.parts.serving.identify import identify, pack
+from lexbench.core.model import Model
+from lexbench.parts.serving.identify import decide, identify, pack
 from lexbench.parts.serving.identify.make import make_pack
+from lexbench.runner.backend_pool import backend_for_job
+from tests.backends import scripted
+from tests.parts.serving.plain_server import PlainServer
 
 LEXLET = locate_checkpoint("lexbench:lexlet")
 PRECISIONS = ("float32", "bfloat16", "8 bits")
@@ -177,8 +187,8 @@ def eight_bits(rows: torch.Tensor) -> torch.Tensor:
     return torch.round(rows / steps) * steps
 
 
-def served(folder: Path, change: Change, precision: str, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[texts, length - 1] nats of a checkpoint with a change, read by transformers alone."""
+def opened(folder: Path, change: Change, precision: str) -> Any:
+    """A checkpoint with a change, opened by transformers alone."""
     content = json.loads((folder / "config.json").read_text())
     if not callable(change):
         content = {key: value for key, value in {**content, **change}.items() if value is not None}
@@ -197,12 +207,28 @@ def served(folder: Path, change: Change, precision: str, tokens: NDArray[np.int6
             if isinstance(module, torch.nn.Linear):
                 module.weight = torch.nn.Parameter(eight_bits(module.weight.data), requires_grad=False)
                 module.register_forward_pre_hook(lambda module, given: (eight_bits(given[0]), *given[1:]))
-    rows = []
+    return network
+
+
+def served(folder: Path, change: Change, precision: str, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    """[texts, length - 1] nats of a checkpoint with a change."""
+    network, rows = opened(folder, change, precision), []
     with torch.inference_mode():
         for text in torch.from_numpy(tokens):
             logits = network(input_ids=text[None], use_cache=False).logits[0, :-1].float()
             rows.append(torch.nn.functional.cross_entropy(logits, text[1:], reduction="none").double().numpy())
     return np.stack(rows)
+
+
+@dataclass
+class PlantedServer(PlainServer):
+    """A server of a network that is open."""
+
+    given: Any = None
+
+    def open_network(self) -> Any:
+        """The network, with transformers' own attention."""
+        return self.given
 
 
 def kept(file: Path | None, *asked: Any) -> NDArray[np.float64]:
@@ -215,34 +241,57 @@ def kept(file: Path | None, *asked: Any) -> NDArray[np.float64]:
     return found
 
 
-def families(
-    smollm2: Path | None, scratch: Path, only: str | None
-) -> Iterator[tuple[str, Path, pack.ReferencePack, Planted, str]]:
-    """Name, folder, pack, planted setups, and how the pack was made."""
+@dataclass(frozen=True)
+class Family:
+    """A checkpoint, its pack, and what is planted in it."""
 
-    def made(folder: str, length: int, n: int, trained: int | None = None) -> tuple[pack.ReferencePack, str]:
-        stated = {"path": folder, **({"trained_length": trained} if trained else {})}
-        model = read_model({"name": Path(folder).name, **stated})
-        out = scratch / "pack.npz"
+    name: str
+    folder: Path
+    model: Model
+    reference: pack.ReferencePack
+    planted: Planted
+    size: str
+    """Of the pack, and the seconds that it took, in words."""
+
+
+def families(asked: argparse.Namespace, scratch: Path) -> Iterator[Family]:
+    """Each checkpoint that is asked about."""
+
+    def made(name: str, folder: Path, planted: Planted, length: int, n: int, trained: int | None = None) -> Family:
+        if asked.chat:
+            folder = talking(folder, scratch / "talking" / folder.name)
+        stated = {"path": str(folder), **({"trained_length": trained} if trained else {})}
+        model, out = read_model({"name": folder.name, **stated}), scratch / "pack.npz"
         begun = time.monotonic()
-        backend = {**registry.read_named_config("backend", "hf"), "name": "hf"}
+        backend = {**registry.read_named_config("backend", "hf"), "name": "hf", "chat": asked.chat}
+        # Where next tokens tell, their prefixes have the room of more texts.
+        n = 16 if asked.next_tokens else n
         found = make_pack(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out)
-        return found, f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
+        size = f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
+        return Family(name, folder, model, found, planted, size)
 
-    if only in (None, "lexlet"):
+    if asked.only in (None, "lexlet"):
         whole = [*llama(256, 10_000.0, 32), ("window of 128 tokens", window(128), "window of 128 tokens")]
-        yield ("lexlet", LEXLET, *(found := made("lexbench:lexlet", 512, 16))[:1], whole, found[1])
+        yield made("lexlet", LEXLET, whole, 512, 16)
     for kind, (_, planted) in TINY.items():
-        if only not in (None, kind):
-            continue
-        folder = tiny(kind, scratch / kind)
-        length, n = (1024, 28) if kind == "gemma3_text" else (512, 32)  # its global layers turn slowly
-        yield (f"{kind}, random", folder, *(found := made(str(folder), length, n, 256))[:1], planted, found[1])
-    if smollm2 is not None and only in (None, "smollm2"):
-        stated = registry.read_named_config("model", "smollm2")
-        wanted = llama(8192, 100_000.0, 64)
-        said = f"{smollm2.stat().st_size / 1e3:.0f} KB"
-        yield "SmolLM2", locate_checkpoint(stated["path"]), pack.read_pack(smollm2), wanted, said
+        if asked.only in (None, kind):
+            # Gemma's global layers turn slowly.
+            length, n = (1024, 28) if kind == "gemma3_text" else (512, 32)
+            yield made(f"{kind}, random", tiny(kind, scratch / kind), planted, length, n, 256)
+    if asked.smollm2 is not None and asked.only in (None, "smollm2"):
+        model = read_model({**registry.read_named_config("model", "smollm2"), "name": "smollm2"})
+        wanted, size = llama(8192, 100_000.0, 64), f"{asked.smollm2.stat().st_size / 1e3:.0f} KB"
+        folder = locate_checkpoint(str(model.path))
+        yield Family("SmolLM2", folder, model, pack.read_pack(asked.smollm2), wanted, size)
+
+
+def talking(folder: Path, to: Path) -> Path:
+    """A copy of a checkpoint with a chat template, as the tests' own server writes it."""
+    shutil.copytree(folder, to)
+    settings = json.loads((to / "tokenizer_config.json").read_text())
+    template = "<user>{{ messages[0]['content'] }}<assistant>"
+    (to / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+    return to
 
 
 def first(reference: pack.ReferencePack, texts: int) -> pack.ReferencePack:
@@ -252,56 +301,105 @@ def first(reference: pack.ReferencePack, texts: int) -> pack.ReferencePack:
     return replace(reference, **cut, **more, longer=None, far=None, prefixes=None)
 
 
+def by_prompts(
+    family: Family, done: str, change: Change, precision: str, asked: argparse.Namespace
+) -> identify.Identification:
+    """What likelihoods of the texts tell."""
+    reference = family.reference if asked.texts is None else first(family.reference, asked.texts)
+    file = asked.kept and asked.kept / f"{family.name}, {done}, {precision}.npy".replace(" ", "_")
+    nats = kept(file, family.folder, change, precision, reference.tokens)[: asked.texts]
+    found = identify.identify(reference, reference.target_nats(nats))
+    if longer := identify.longer_texts_to_decide(reference, found):
+        file = file and file.with_stem(f"{file.stem},_longer")
+        nats = kept(file, family.folder, change, precision, longer.tokens)
+        found = identify.identify(longer, longer.target_nats(nats))
+    return found
+
+
+def by_next_tokens(
+    family: Family, change: Change, precision: str, asked: argparse.Namespace
+) -> identify.Identification:
+    """What the tests' own server tells, which gives the likeliest next tokens only."""
+    server = PlantedServer(
+        form="chat" if asked.chat else "texts",
+        most=asked.next_tokens,
+        tokenizer=load_tokenizer(family.folder, family.model.bos),
+        given=opened(family.folder, change, precision),
+    )
+    with scripted.serving(server.answer) as serving:
+        more = {"name": "openai", "url": serving.url, "concurrency": 1, "retries": 0, "chat": asked.chat}
+        config = {**registry.read_named_config("backend", "openai"), **more}
+        return decide.identify_served(family.reference, lambda length: backend_for_job(family.model, config, length))
+
+
 def right(reference: pack.ReferencePack, found: identify.Identification, label: str) -> str:
     """right; `cannot be told` where the planted setup is among those said to be alike; WRONG."""
     wanted = label if label == NONE else identify.find_setup_label(reference, label)
-    if found.verdict == wanted and not found.alike:
+    if found.verdict == wanted and not (found.alike or found.odd or found.cut):
         return "right"
     return "cannot be told" if wanted in (found.verdict, *found.alike) else "WRONG"
 
 
 def _said(verdict: str, found: identify.Identification) -> str:
-    also = f"; or {', '.join(found.alike)}" if found.alike else ""
-    return f"{verdict}: {found.verdict}{also} ({found.why})"
+    also = [*(f"; or {each}" for each in found.alike), *(f"; but {each}" for each in (*found.odd, found.cut) if each)]
+    return f"{verdict}: {found.verdict}{''.join(also)} ({found.why})"
+
+
+@dataclass
+class Count:
+    """Verdicts of a checkpoint, and what each took."""
+
+    planted: int
+    right: Counter[str] = field(default_factory=Counter)
+    """By precision."""
+    others: Counter[str] = field(default_factory=Counter)
+    """By verdict."""
+    seconds: list[float] = field(default_factory=list)
+
+    def row(self, name: str, precisions: list[str]) -> str:
+        """A row of the table of counts."""
+        cells = [str(self.planted), *(f"{self.right[each]} of {self.planted}" for each in precisions)]
+        cells += [str(self.others["cannot be told"]), str(self.others["WRONG"]), f"{max(self.seconds):.0f}"]
+        return f"| {name} | {' | '.join(cells)} |"
 
 
 def main(given: list[str] | None = None) -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", type=Path, help="a pack of SmolLM2")
     parser.add_argument("--only", help="one of lexlet, smollm2 and the types of tiny models")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="only these")
     parser.add_argument("--texts", type=int, help="only the first so many texts of each pack, and no longer ones")
     parser.add_argument("--kept", type=Path, help="folder with what the checkpoints gave, read again or filled")
+    parser.add_argument("--next-tokens", type=int, help="ask a server that tells so many likeliest next tokens only")
+    parser.add_argument("--chat", action="store_true", help="with --next-tokens: ask it in messages")
     asked = parser.parse_args(given)
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     print(f"| checkpoint | planted | {' | '.join(asked.precisions)} |\n| --- | --- |{' --- |' * len(asked.precisions)}")
-    counts: dict[str, int] = {}
-    sizes, planted_setups = [], 0
+    counts, sizes = {}, []
     with tempfile.TemporaryDirectory() as scratch:
-        for name, folder, reference, planted, size in families(asked.smollm2, Path(scratch), asked.only):
-            sizes.append(f"{name} {size}")
-            reference = reference if asked.texts is None else first(reference, asked.texts)
-            for done, change, label in planted:
-                planted_setups += 1
+        for family in families(asked, Path(scratch)):
+            sizes.append(f"{family.name} {family.size}")
+            count = counts[family.name] = Count(len(family.planted))
+            for done, change, label in family.planted:
                 verdicts = []
                 for precision in asked.precisions:
-                    file = asked.kept and asked.kept / f"{name}, {done}, {precision}.npy".replace(" ", "_")
-                    nats = kept(file, folder, change, precision, reference.tokens)[: asked.texts]
-                    found = identify.identify(reference, reference.target_nats(nats))
-                    if longer := identify.longer_texts_to_decide(reference, found):
-                        file = file and file.with_stem(f"{file.stem},_longer")
-                        nats = kept(file, folder, change, precision, longer.tokens)
-                        found = identify.identify(longer, longer.target_nats(nats))
-                    verdict = right(reference, found, label)
-                    counts[verdict] = counts.get(verdict, 0) + 1
+                    begun = time.process_time()
+                    if asked.next_tokens:
+                        found = by_next_tokens(family, change, precision, asked)
+                    else:
+                        found = by_prompts(family, done, change, precision, asked)
+                    count.seconds.append(time.process_time() - begun)
+                    verdict = right(family.reference, found, label)
+                    count.right[precision] += verdict == "right"
+                    count.others[verdict] += 1
                     verdicts.append(verdict if verdict == "right" else _said(verdict, found))
-                print(f"| {name} | {done} | {' | '.join(verdicts)} |", flush=True)
-    total = sum(counts.values())
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    print(f"\n{planted_setups} planted setups, {total} identifications: {said}.")
-    print(f"Packs: {'; '.join(sizes)}.")
+                print(f"| {family.name} | {done} | {' | '.join(verdicts)} |", flush=True)
+    heads = ["checkpoint", "planted", *asked.precisions, "cannot be told", "wrong", "CPU seconds at most"]
+    print(f"\n| {' | '.join(heads)} |\n| --- |{' ---: |' * (len(heads) - 1)}")
+    print(*(count.row(name, asked.precisions) for name, count in counts.items()), sep="\n")
+    print(f"\nPacks: {'; '.join(sizes)}.")
 
 
 if __name__ == "__main__":

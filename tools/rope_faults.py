@@ -26,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from lexbench.backends.hf.exact.assert_rope import assert_rope
 from lexbench.backends.hf.exact.extended import model_of
 from lexbench.backends.rope_causes import RopeMismatch
+from tests.backends import scripted
+from tests.parts.serving.plain_server import PlainServer
 from tools import serving, sides
 
 TRAINED, LENGTH, DIMS = 2048, 8192, 64
@@ -56,7 +58,7 @@ Each fault is made anew from its public thread of 2025 or 2026: those of trainer
 of engines in a rotary module of torch, faults of caches in an engine of transformers behind a server. An engine
 in C++, Rust or Metal has no module to read: `identify` asks it behind a server, and needs texts that show the fault.
 float16 holds all positions up to 2,048, and fast math is far below rounding there, so both are asked of a module alone.
-Faults of caches show where an engine reads its cache for prompt log-probabilities, too."""
+Faults of caches show by next tokens; where an engine reads its cache for prompt log-probabilities, by these, too."""
 Computed = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Cos and sin, [T, pairs] each, of positions [T] and frequencies [pairs]."""
 
@@ -136,6 +138,8 @@ class RealFault:
     """Asserts the RoPE of what was made anew; None: the fault is in no rotary module."""
     engine: Callable[[], serving.Engine] | None = None
     """Makes an engine with it, to ask behind a server; None: it has no such."""
+    plain: Callable[[], PlainServer] | None = None
+    """Makes an engine that tells its likeliest next tokens only, with the fault in its cache; None: it has no such."""
 
     @property
     def link(self) -> str:
@@ -240,8 +244,8 @@ class HostTier:
             self.device.remove(tokens)
         elif tokens in self.host:
             self.host.remove(tokens)
-            others = [each for each in self.host if len(each) == len(tokens)]
-            read = [*(others or [tokens])[-1][:-1], tokens[-1]]
+            others = [each for each in self.host if len(each) >= len(tokens)]
+            read = [*(others or [tokens])[-1][: len(tokens) - 1], tokens[-1]]
         self.device.append(tokens)
         if len(self.device) > self.prompts:
             self.host.append(self.device.pop(0))
@@ -347,6 +351,7 @@ REAL_FAULTS = (
         seen="20 of 20 such hits answered wrongly, 10 of 10 cold ones and 10 of 10 hits on the device rightly",
         cause="evicted from a cache and restored are others",
         engine=lambda: serving.Engine(edit=HostTier(4)),
+        plain=lambda: PlainServer(edit=HostTier(4)),
     ),
     RealFault(
         thread="tenstorrent/vllm#415",
@@ -354,6 +359,7 @@ REAL_FAULTS = (
         seen="a prompt is answered rightly at first and degenerates on each cache hit",
         cause="hits of a prefix cache",
         engine=lambda: serving.Engine(edit=ResumedPrefix(64)),
+        plain=lambda: PlainServer(places=lambda places: places - places[0]),
     ),
 )
 
@@ -366,27 +372,39 @@ class Verdict:
     said: str
     named: bool
     seconds: float
+    """CPU time, of the engine as well."""
 
 
 def verdict_of_assertion(fault: RealFault) -> Verdict:
     """By assert_rope, the making of the model included."""
     assert fault.ask is not None
-    begun = time.perf_counter()
+    begun = time.process_time()
     try:
         fault.ask()
         cause = "nothing"
     except RopeMismatch as error:
         cause = error.cause or "no likely cause"
-    return Verdict("assert_rope", cause, re.search(fault.cause, cause) is not None, time.perf_counter() - begun)
+    return Verdict("assert_rope", cause, re.search(fault.cause, cause) is not None, time.process_time() - begun)
 
 
 def verdict_behind_server(fault: RealFault, reference: Path) -> Verdict:
     """By identify, of the engine behind a server."""
     assert fault.engine is not None
-    engine = fault.engine()
-    begun = time.perf_counter()
-    said = re.sub("; (told by|holds up to) [^;]*", "", serving.named(engine, reference)[1])
-    return Verdict("identify", said, re.search(fault.cause, said) is not None, time.perf_counter() - begun)
+    with serving.served(fault.engine()) as server:
+        return _verdict_at("identify", fault, server.url, reference)
+
+
+def verdict_by_next_tokens(fault: RealFault, reference: Path) -> Verdict:
+    """By identify, of the engine that tells next tokens only."""
+    assert fault.plain is not None
+    with scripted.serving(fault.plain().answer) as server:
+        return _verdict_at("identify, by next tokens", fault, server.url, reference)
+
+
+def _verdict_at(by: str, fault: RealFault, url: str, reference: Path) -> Verdict:
+    begun = time.process_time()
+    said = re.sub("; (told by|holds up to) [^;]*", "", serving.named_at(url, reference)[1])
+    return Verdict(by, said, re.search(fault.cause, said) is not None, time.process_time() - begun)
 
 
 def write_pack(file: Path, length: int, n: int) -> None:
@@ -483,11 +501,12 @@ def main(given: list[str] | None = None) -> None:
         print(ABOUT)
         reference = Path(scratch) / "pack.npz"
         write_pack(reference, length=384, n=8)
-        sides.table(":thread", ":fault", ":users saw", ":lexbench says", "seconds")
+        sides.table(":thread", ":fault", ":users saw", ":lexbench says", "CPU seconds")
         named = 0
         for fault in REAL_FAULTS:
             verdicts = [verdict_of_assertion(fault)] if fault.ask else []
             verdicts += [verdict_behind_server(fault, reference)] if fault.engine else []
+            verdicts += [verdict_by_next_tokens(fault, reference)] if fault.plain else []
             named += all(each.named for each in verdicts)
             said = "<br>".join(f"`{each.by}`: {each.said}" for each in verdicts)
             seconds = "<br>".join(f"{each.seconds:.2f}" for each in verdicts)

@@ -69,17 +69,22 @@ class Engine:
     """The prompt before."""
 
     def __post_init__(self) -> None:
-        config = transformers.AutoConfig.from_pretrained(LEXLET)
-        config.rope_parameters = self.rope
-        self.network: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            LEXLET, config=config, dtype=self.dtype, local_files_only=True
-        ).eval()
+        self.network = self.open_network()
         self.rng = torch.Generator().manual_seed(self.seed)
         self.lock = threading.Lock()
+        self.weights(self.network)
+
+    def open_network(self) -> Any:
+        """Lexlet with its attention replaced."""
+        config = transformers.AutoConfig.from_pretrained(LEXLET)
+        config.rope_parameters = self.rope
+        network: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            LEXLET, config=config, dtype=self.dtype, local_files_only=True
+        ).eval()
         AttentionInterface.register("engine", self._attend)
         AttentionMaskInterface.register("engine", lambda *unused, **named: None)
-        self.network.set_attn_implementation("engine")
-        self.weights(self.network)
+        network.set_attn_implementation("engine")
+        return network
 
     def _attend(
         self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, **unused: Any
@@ -338,8 +343,13 @@ def served(engine: Engine) -> Any:
 def named(engine: Engine, reference: Path) -> tuple[int, str]:
     """Exit code of `lexbench identify`, and what it says."""
     with served(engine) as server:
-        backend = ["backend=openai", f"backend.url={server.url}", "backend.retries=0"]
-        code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
+        return named_at(server.url, reference)
+
+
+def named_at(url: str, reference: Path) -> tuple[int, str]:
+    """The same of a server that runs."""
+    backend = ["backend=openai", f"backend.url={url}", "backend.retries=0"]
+    code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
     if code == 2:
         return code, "refused"
     first, *others = said.split("\n\nnats away")[0].splitlines()

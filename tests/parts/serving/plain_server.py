@@ -34,9 +34,13 @@ class PlainServer(Engine):
 
     def likeliest(self, tokens: list[int]) -> Tensor:
         """[V] log-probabilities behind a prompt."""
-        tokens = tokens[-self.window :] if self.window else tokens
+        tokens, _ = self.edit(self, tokens[-self.window :] if self.window else tokens)
         before, cache = self.cached
-        at = len(before) if before and tokens[: len(before)] == before and len(tokens) > len(before) else 0
+        at = len(before) if before and tokens[: len(before)] == before else 0
+        if at == len(tokens) and not any(cache.is_sliding):  # the same prompt: its last token is read again
+            at -= 1
+            cache.crop(-1)
+        at = at if at < len(tokens) else 0
         self.seen_tokens += len(tokens) - at
         found = self.network(
             input_ids=torch.tensor([tokens[at:]]),

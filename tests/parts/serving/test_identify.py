@@ -13,14 +13,18 @@ from numpy.typing import NDArray
 
 from lexbench.backends import Capabilities
 from lexbench.backends.function import Function
+from lexbench.checkpoints.checkpoint import locate_checkpoint
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import Answer, AnyQuestion, Generate, GenerateAnswer, Tokens
+from lexbench.core.task import Answer, AnyQuestion, Encoded, Generate, GenerateAnswer, Tokens
 from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify import ask, identify, pack, probes
-from lexbench.parts.serving.identify.causes import repetition_cause
+from lexbench.parts.serving.identify.causes import UNKNOWN_CAUSE, distance_of_told, fresh_texts, repetition_cause
+from lexbench.parts.serving.identify.cut import ignores_beginning
 from lexbench.parts.serving.identify.make import make_pack
+from lexbench.parts.serving.identify.prefixes import prefix_places
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, possible_setups
 
 PLAIN = Model(name="plain", trained_length=256, head_dim=32, rope_base=10_000.0, layers=2)
@@ -193,13 +197,26 @@ SERVED = np.random.default_rng(5).normal(size=(9, 9))
 """Logits of the next token behind each one."""
 
 
+class Digits:
+    """A token for each digit."""
+
+    prefix = ()
+
+    def encode(self, text: str) -> Encoded:
+        ids = np.array([*map(int, text)])
+        return Encoded(ids=ids, starts=np.arange(len(ids)), text=text)
+
+    def decode(self, ids: Tokens) -> str:
+        return "".join(map(str, ids))
+
+
 class Served(Function):
     """A served table; or one that writes the second likeliest, changes at the sixth request, or begins oddly."""
 
     capabilities = Capabilities(remote=True)
 
     def __init__(self, slips: bool = False, mixes: bool = False, bos: bool = True) -> None:
-        super().__init__(self.read, PLAIN, None)  # type: ignore[arg-type]
+        super().__init__(self.read, PLAIN, Digits())  # type: ignore[arg-type]
         self.slips, self.mixes, self.bos, self.asked = slips, mixes, bos, 0
 
     def read(self, ids: Tokens) -> NDArray[Any]:
@@ -258,6 +275,59 @@ def test_what_else_is_wrong_with_a_server_is_said() -> None:
     assert any(each.startswith("5 of 5 texts have other likelihoods") for each in said(Served(mixes=True)))
 
 
+class Refusing(Served):
+    """A served table that mixes requests up, and can be sent no other texts than the first."""
+
+    def read(self, ids: Tokens) -> NDArray[Any]:
+        if self.asked >= 10:
+            raise Refused("prompts must be text")
+        return super().read(ids)
+
+
+def test_a_cause_that_cannot_be_asked_for_is_no_refusal() -> None:
+    tokens = np.random.default_rng(6).integers(0, 9, (5, 40))
+    nll = pack.text_losses(Served(), tokens, 0, 20)[None]
+    one = pack.ReferencePack(about={}, tokens=tokens, nll=nll, noise=np.full_like(nll, 0.01), written=tokens[:, :0])
+    server = Refusing(mixes=True)
+    said = probes.repetition_fault(one, server, one.served_nats(server))
+    assert server.asked == 10 and said is not None and said.endswith(UNKNOWN_CAUSE) and said.startswith("5 of 5 texts")
+
+
+def test_answers_are_compared_by_what_both_tell() -> None:
+    assert distance_of_told({1: 1.0, 2: 3.0, 4: 0.0}, {2: 6.0, 1: 5.0}) == pytest.approx(np.sqrt((16 + 9) / 2))
+    assert distance_of_told({1: 1.0}, {2: 1.0}) == np.inf
+    said = probes._repetition_fault([{1: 1.0}], lambda asked: [{2: 1.0}], ["a"], lambda: ["b"], 0.5)
+    assert said is not None and "1 of 1 texts have other likelihoods when asked again (no likely token in co" in said
+
+
+def test_a_fresh_text_has_the_tokens_of_its_words() -> None:
+    tokenizer = load_tokenizer(locate_checkpoint("lexbench:lexlet"))
+    ids = tokenizer.encode("The lighthouse keeper counted seventeen gulls, and wrote it down. " * 20).ids
+    texts = np.stack([[*tokenizer.prefix, *ids[begin : begin + 80]] for begin in (0, 3, 7, 11)])
+    found = fresh_texts(tokenizer, texts)
+    assert [len(each) for each in found] == [81, 81, 81]
+    for text, each in zip(texts, found, strict=False):
+        assert each[0] == text[0] and not (each == text).all()
+        assert tokenizer.decode(each[1:30]) in tokenizer.decode(text[41:])
+        place = int(prefix_places(tokenizer, each, 80, 1, chat=False)[0])
+        assert (tokenizer.encode(tokenizer.decode(each[1:place])).ids == each[1:place]).all()
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+def test_a_checkpoint_may_ignore_the_beginning_of_a_text(ignores: bool) -> None:
+    """Logits by each token alone, or also by the number of ones so far."""
+    tokens = np.random.default_rng(6).integers(0, 9, 200)
+
+    def logits(ids: Tokens) -> NDArray[Any]:
+        return SERVED[ids] + (0 if ignores else np.log1p(np.cumsum(ids == 1))[:, None] * np.arange(9))
+
+    digits: Any = Digits()
+    backend = Function(logits, replace(PLAIN, vocabulary=9), digits)
+    last = pack.question_nats(backend, [pack.loglikelihood_question(tokens, 136)])[0]
+    assert ignores_beginning(backend, tokens, last) == ignores
+    assert not ignores_beginning(backend, tokens[-70:], last)  # nothing is left to leave out
+
+
 class Caching:
     """Nats of a server with a cache of four texts, and a slower one of all others."""
 
@@ -267,10 +337,10 @@ class Caching:
         self.evicted: set[bytes] = set()
         self.rng = np.random.default_rng(7)
 
-    def __call__(self, texts: Tokens) -> NDArray[np.float64]:
-        return np.stack([self.read(row) for row in texts])
+    def __call__(self, texts: Sequence[Tokens]) -> list[dict[int, float]]:
+        return [self.read(row) for row in texts]
 
-    def read(self, row: Tokens) -> NDArray[np.float64]:
+    def read(self, row: Tokens) -> dict[int, float]:
         key = row.tobytes()
         hit, restored = self.wrong_hits and key in self.held, self.wrong_restored and key in self.evicted
         mixed = self.mixes and self.rng.random() < 0.25
@@ -278,7 +348,7 @@ class Caching:
         self.held = [each for each in self.held if each != key] + [key]
         if len(self.held) > 4:
             self.evicted.add(self.held.pop(0))
-        return np.asarray(row[1:] + (1.0 if hit or restored or mixed else 0.0), np.float64)
+        return dict(enumerate(row[1:] + (1.0 if hit or restored or mixed else 0.0)))
 
 
 @pytest.mark.parametrize(
@@ -291,9 +361,9 @@ class Caching:
     ],
 )
 def test_a_cache_that_changes_answers_is_named_by_the_step_that_changes_them(server: Caching, said: str) -> None:
-    texts = np.random.default_rng(8).integers(0, 99, (8, 40))
-    server(texts)
-    assert repetition_cause(server, texts, allowed=0.5).startswith(said)
+    texts = [*np.random.default_rng(8).integers(0, 99, (11, 40))]
+    server(texts[3:])
+    assert repetition_cause(server, texts[:3], texts[3:], allowed=0.5).startswith(said)
 
 
 def test_positions_are_changed_in_setups_of_texts_that_are_long_enough() -> None:
@@ -396,11 +466,13 @@ def test_a_server_is_named_by_its_log_probabilities_alone(tmp_path: Path, capsys
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_faults_of_real_engines_are_named_behind_a_server(tmp_path: Path) -> None:
-    from tools.rope_faults import REAL_FAULTS, verdict_behind_server, write_pack
+    """States of other prompts that are restored, and positions that begin at 0 behind a hit, by next tokens as well."""
+    from tools.rope_faults import REAL_FAULTS, verdict_behind_server, verdict_by_next_tokens, write_pack
 
     file = tmp_path / "lexlet.npz"
     write_pack(file, length=320, n=6)
     for fault in REAL_FAULTS:
-        if fault.engine:
-            verdict = verdict_behind_server(fault, file)
-            assert verdict.named, (fault.thread, verdict.said)
+        verdicts = [verdict_behind_server(fault, file)] if fault.engine else []
+        verdicts += [verdict_by_next_tokens(fault, file)] if fault.plain else []
+        for verdict in verdicts:
+            assert verdict.named, (fault.thread, verdict)

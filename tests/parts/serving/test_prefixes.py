@@ -17,13 +17,13 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.errors import ConfigError
-from lexbench.parts.serving.identify import ask, identify, measure, pack, prefixes
+from lexbench.parts.serving.identify import ask, identify, make, measure, pack, prefixes
 from lexbench.parts.serving.identify.readings import KeptReadings, Reading
 from lexbench.parts.serving.openai.backend import OpenAI
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
 from tests.parts.serving.test_identify import made
-from tools.identify import NONE, llama
+from tools.identify import NONE, llama, window
 from tools.serving import LEXLET, Engine
 
 
@@ -71,6 +71,30 @@ def test_next_tokens_are_kept_in_a_pack_and_compared_in_place_of_targets(tmp_pat
     file.write_bytes(pack.pack_bytes(replace(one, prefixes=broken)))
     with pytest.raises(ConfigError, match="its parts do not fit together"):
         pack.read_pack(file)
+
+
+def test_a_pack_has_as_many_prefixes_as_it_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evenly spaced ones, the longest among them; its other texts have no more."""
+    one = made()
+    parts = {name: getattr(one, name)[:2] for name in ("tokens", "written")}
+    one = with_prefixes(replace(one, **parts, nll=one.nll[:, :2], noise=one.noise[:, :2]))
+    one = replace(one, far=one, longer=one)
+    for count, kept in ((10, range(10)), (4, [0, 3, 6, 9]), (1, [9])):
+        held = one.with_fewer_prefixes(count)
+        for each in (held, held.far, held.longer):
+            assert each is not None and each.prefixes is not None and one.prefixes is not None
+            assert (each.prefixes.places == one.prefixes.places[:, list(kept)]).all()
+            assert (each.prefixes.nll == one.prefixes.nll[:, :, list(kept)]).all()
+    none = one.with_fewer_prefixes(0)
+    assert none.far is not None and none.prefixes is none.far.prefixes is None
+    sizes = [len(pack.pack_bytes(one.with_fewer_prefixes(count))) for count in range(5)]
+    for room, count in ((sizes[4], 4), (sizes[4] - 1, 3), (sizes[0], 0)):
+        monkeypatch.setattr(make, "MAX_PACK_BYTES", room)
+        held, content = make._content_that_fits(one, 4)
+        assert len(content) == sizes[count] and (held.prefixes is None) == (count == 0)
+    monkeypatch.setattr(make, "MAX_PACK_BYTES", sizes[0] - 1)
+    with pytest.raises(ConfigError, match=r"the pack has .* MB, it must have at most .*: lower n or length"):
+        make._content_that_fits(one, 4)
 
 
 def test_a_far_text_denies_setups_or_the_verdict() -> None:
@@ -178,7 +202,7 @@ def test_next_tokens_name_as_many_setups_as_prompts_do_and_none_wrongly(lexlet_p
         ):
             assert wanted in (found["verdict"], *found["alike"]), (name, route, found)
             assert ("5 likeliest next tokens" in found["route"]) == (route == "next tokens")
-            right[route] += found["verdict"] == wanted and not found["alike"] and not found["odd"]
+            right[route] += found["verdict"] == wanted and not (found["alike"] or found["odd"] or found["cut"])
     assert right == {"prompts": 15, "next tokens": 15}
 
 
@@ -208,6 +232,24 @@ def test_a_context_that_is_cut_is_named_first(lexlet_pack: Path, capsys: pytest.
     assert (code, found["cut"]) == (1, "your server reads only the last 120 of 256 tokens")
     shown = identify.Identification(verdict=NONE, why="", alike=[], noise=1.0, near=[], cut=found["cut"])
     assert identify.identification_text(shown).startswith("your server reads only the last 120 of 256 tokens\n")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_windows_in_all_layers_cut_no_context(tmp_path: Path) -> None:
+    """Tokens beyond a few windows change no answer, of the checkpoint itself either."""
+    folder, file, words = tmp_path / "windowed", tmp_path / "windowed.npz", ["corpus=synthetic", "length=192", "n=3"]
+    shutil.copytree(LEXLET, folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, **window(24)}))
+    assert main.main(["fingerprint", "model=lexlet", f"model.path={folder}", *words, "--out", str(file)]) == 0
+    healthy: dict[str, Any] = {
+        "rope": {"rope_type": "default", "rope_theta": 10_000.0},
+        "seen": lambda i, j: (j <= i) & (i - j < 24),
+    }
+    for server in (PlainServer(**healthy), PlainServer(**healthy, dtype=torch.bfloat16)):
+        code, found = asked(file, server.answer, f"model.path={folder}")
+        assert found["cut"] == "" and "as its config says = plain" in (found["verdict"], *found["alike"]), code
 
 
 @pytest.mark.slow

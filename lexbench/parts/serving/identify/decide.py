@@ -48,7 +48,7 @@ def identify_served(pack: ReferencePack, backend_for: OpenBackend) -> Identifica
                 other, length = identify(told.reference, told.nats), max(found.length, longer.length)
                 found = replace(other, odd=found.odd, route=found.route, length=length)
         with backend_for(longest.reference.length) as backend:
-            return replace(found, cut=find_cut(longest, backend)) if capabilities(backend).remote else found
+            return replace(found, cut=find_cut(longest, backend, found)) if capabilities(backend).remote else found
 
 
 def _ask_further(

@@ -19,7 +19,6 @@ from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify.identify import blocks_per_text, identify
 from lexbench.parts.serving.identify.measure import TextPlan, measure_texts, texts_job
 from lexbench.parts.serving.identify.pack import MAX_PACK_BYTES, ReferencePack, pack_bytes
-from lexbench.parts.serving.identify.prefixes import N_STORED_TOKENS
 from lexbench.parts.serving.identify.readings import KeptReadings
 from lexbench.parts.serving.identify.setups import AttentionSetup, possible_setups
 
@@ -40,8 +39,6 @@ MIN_COMPRESSED_SHARE = 0.75
 """Share that compression leaves of likelihoods in 16 bits, at least."""
 N_PREFIXES, N_CHAT_PREFIXES = 16, 4
 """Prefixes of a text, at most; in a chat each is read by itself."""
-MAX_COMPRESSED_SHARE = 0.95
-"""Share that compression leaves of likelihoods in 16 bits, at most: the room for prefixes is what is left so."""
 N_FAR_TARGETS, N_FAR_PREFIXES = 64, 4
 """Last targets and last prefixes of the far text."""
 
@@ -88,7 +85,7 @@ def make_pack(
         fewer = f"n={MAX_PACK_BYTES // least:.0f} at most, or " if least <= MAX_PACK_BYTES else ""
         raise ConfigError(_too_large_message(n * least, f"give {fewer}a shorter length"))
     most = N_CHAT_PREFIXES if config.get("chat") else N_PREFIXES
-    prefixes = min(most, _prefixes_that_fit(others, n, opening + length - length // 2), part)
+    prefixes = min(most, part)
     kept = KeptReadings(out.with_name(f"{out.name}.part"))
 
     def measured(wanted: Sequence[AttentionSetup], length: int, n: int, plan: TextPlan) -> ReferencePack:
@@ -104,9 +101,7 @@ def make_pack(
     if len(among) > 1:
         plan = TextPlan(0, longer - longer // 2, prefixes, longer // 2, 0)
         made = replace(made, longer=measured(among, longer, max(2, n // TEXTS_PER_LONGER_TEXT), plan))
-    content = pack_bytes(made)
-    if len(content) > MAX_PACK_BYTES:
-        raise ConfigError(_too_large_message(len(content), "lower n or length"))
+    made, content = _content_that_fits(made, prefixes)
     write_bytes(out, content)
     kept.remove()
     return made
@@ -129,10 +124,14 @@ def _far_setups(model: Model, wanted: Sequence[AttentionSetup], far: int) -> lis
     return [*(there.pop(each.label, each) for each in wanted), *there.values()]
 
 
-def _prefixes_that_fit(others: int, n: int, targets: int) -> int:
-    """Prefixes of each text for which a pack has room beside the targets; the longer texts have a quarter of that."""
-    room = MAX_PACK_BYTES / (2 * others * n * MAX_COMPRESSED_SHARE) - targets
-    return max(0, int(room / N_STORED_TOKENS))
+def _content_that_fits(made: ReferencePack, prefixes: int) -> tuple[ReferencePack, bytes]:
+    """The pack with as many prefixes of each text as it has room for, and its file's content."""
+    for count in range(prefixes, -1, -1):
+        held = made.with_fewer_prefixes(count)
+        content = pack_bytes(held)
+        if len(content) <= MAX_PACK_BYTES:
+            return held, content
+    raise ConfigError(_too_large_message(len(content), "lower n or length"))
 
 
 def _near_setups(made: ReferencePack) -> set[str]:

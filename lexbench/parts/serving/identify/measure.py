@@ -17,6 +17,8 @@ from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, ClassifyTokens, ClassifyTokensAnswer, Loglikelihood, Tokenizer, Tokens
 from lexbench.core.version import __version__
 from lexbench.methods.composition import method_entries
+from lexbench.parts.serving.identify.ask import N_END_TARGETS
+from lexbench.parts.serving.identify.cut import ignores_beginning
 from lexbench.parts.serving.identify.pack import (
     PACK_FORMAT_VERSION,
     Nats,
@@ -234,6 +236,7 @@ def measure_texts(
             "labels": labels,
             "opening": plan.opening,
             "frame": planned.frame,
+            "ignores_beginning": ignores_beginning(loaded, texts[-1], found[0].targets[-1, -N_END_TARGETS:]),
         }
 
     def read_in_bfloat16() -> Reading:

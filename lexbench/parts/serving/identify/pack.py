@@ -86,6 +86,12 @@ class ReferencePack:
             block=found.block,
         )
 
+    def with_fewer_prefixes(self, count: int) -> "ReferencePack":
+        """The pack with so many prefixes of each text at most; 0: with none."""
+        held = None if self.prefixes is None or not count else self.prefixes.with_fewer(count)
+        longer, far = (each and each.with_fewer_prefixes(count) for each in (self.longer, self.far))
+        return replace(self, prefixes=held, longer=longer, far=far)
+
     @property
     def labels(self) -> list[str]:
         """Names of the setups."""

@@ -56,6 +56,18 @@ class PrefixReference:
         """
         return (1 if self.in_chat else 2) * int(self.ids.shape[2])
 
+    def with_fewer(self, count: int) -> "PrefixReference":
+        """So many prefixes of each text at most, evenly spaced, the longest among them."""
+        whole = self.places.shape[1]
+        kept = np.unique(np.linspace(whole - 1, 0, min(count, whole)).round().astype(np.int64))
+        return PrefixReference(
+            places=self.places[:, kept],
+            ids=self.ids[:, kept],
+            nll=self.nll[:, :, kept],
+            noise=self.noise[:, :, kept],
+            frame=self.frame,
+        )
+
     def flat(self, nats: Nats) -> Nats:
         """[..., texts, prefixes x tokens] of [..., texts, prefixes, tokens]."""
         return nats.reshape(*nats.shape[:-2], -1)
@@ -71,6 +83,8 @@ class ServedPrefixes:
     """[texts, prefixes] nats of the written token above those of the likeliest."""
     told: int
     """Tokens that it tells behind a prefix, at most."""
+    last: Sequence[Mapping[int, float]]
+    """[texts] nats by id of all that it tells behind the last prefix."""
 
 
 def prefix_places(tokenizer: Tokenizer, text: Tokens, first: int, count: int, chat: bool) -> NDArray[np.int64]:
@@ -108,26 +122,24 @@ def prefix_question(tokenizer: Tokenizer, text: Tokens, place: int, frame: Mappi
     )
 
 
-def ask_prefixes(reference: PrefixReference, texts: Tokens, backend: OpenAI, backwards: bool = False) -> ServedPrefixes:
-    """Ask a server for its likeliest tokens behind all prefixes; `backwards`: only behind the last ones, last text
-    first.
+def ask_prefixes(reference: PrefixReference, texts: Tokens, backend: OpenAI) -> ServedPrefixes:
+    """Ask a server for its likeliest tokens behind all prefixes.
 
     Raises Refused where it tells none.
     """
-    order = range(len(texts))[:: -1 if backwards else 1]
-    places = reference.places[:, -1:] if backwards else reference.places
+    places = reference.places
     questions = [
-        [prefix_question(backend.tokenizer, texts[row], place, reference.frame) for place in places[row].tolist()]
-        for row in order
+        [prefix_question(backend.tokenizer, text, place, reference.frame) for place in row.tolist()]
+        for text, row in zip(texts, places, strict=True)
     ]
-    nats = np.full((*places.shape, reference.ids.shape[2]), np.nan)
-    slips, told = np.zeros(places.shape), 0
-    for row, answers in zip(order, backend.likeliest_next_tokens(questions), strict=True):
+    nats, slips = np.full(reference.ids.shape, np.nan), np.zeros(places.shape)
+    told = backend.likeliest_next_tokens(questions)
+    for row, answers in enumerate(told):
         for column, answer in enumerate(answers):
-            ids = reference.ids[row, column - places.shape[1]]
-            nats[row, column] = [answer.nats.get(own, np.nan) for own in ids.tolist()]
-            slips[row, column], told = answer.written, max(told, len(answer.nats))
-    return ServedPrefixes(nats=nats, slips=slips, told=told)
+            nats[row, column] = [answer.nats.get(own, np.nan) for own in reference.ids[row, column].tolist()]
+            slips[row, column] = answer.written
+    most = max(len(answer.nats) for answers in told for answer in answers)
+    return ServedPrefixes(nats=nats, slips=slips, told=most, last=[answers[-1].nats for answers in told])
 
 
 def prefix_arrays(reference: PrefixReference) -> dict[str, NDArray[Any]]:

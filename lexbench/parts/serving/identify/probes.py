@@ -15,15 +15,22 @@ A server that tells its likeliest next tokens only is asked again behind the las
 writes is compared with its own likeliest token.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Loglikelihood, Tokens
+from lexbench.core.task import Generate, Loglikelihood, Tokens
 from lexbench.parts.serving.identify.ask import ServedPack
-from lexbench.parts.serving.identify.causes import UNKNOWN_CAUSE, repetition_cause
+from lexbench.parts.serving.identify.causes import (
+    UNKNOWN_CAUSE,
+    Question,
+    Told,
+    distance_of_told,
+    fresh_texts,
+    repetition_cause,
+)
 from lexbench.parts.serving.identify.identify import MAX_DISTANCE_IN_NOISE, NO_SETUP_VERDICT, Identification, noise_rms
 from lexbench.parts.serving.identify.pack import (
     Nats,
@@ -32,7 +39,12 @@ from lexbench.parts.serving.identify.pack import (
     loglikelihood_question,
     question_nats,
 )
-from lexbench.parts.serving.identify.prefixes import PrefixReference, ServedPrefixes, ask_prefixes
+from lexbench.parts.serving.identify.prefixes import (
+    PrefixReference,
+    ServedPrefixes,
+    prefix_places,
+    prefix_question,
+)
 from lexbench.parts.serving.openai.backend import OpenAI
 
 MAX_SLIP_SHARE = 0.25
@@ -57,11 +69,22 @@ def _faults_of_prefixes(
     reference: PrefixReference, texts: Tokens, backend: OpenAI, served: ServedPrefixes
 ) -> list[str | None]:
     """The faults that likeliest next tokens show."""
-    noise = MAX_DISTANCE_IN_NOISE * noise_rms(reference.flat(reference.noise))
-    again = ask_prefixes(reference, texts, backend, backwards=True)
-    moved = np.sqrt(np.nanmean(np.square(again.nats - served.nats[:, -1:]), axis=(1, 2)))
+    noise, tokenizer = MAX_DISTANCE_IN_NOISE * noise_rms(reference.flat(reference.noise)), backend.tokenizer
+
+    def ask(questions: Sequence[Generate]) -> list[Told]:
+        return [each.nats for [each] in backend.likeliest_next_tokens([[each] for each in questions])]
+
+    def question(text: Tokens, place: int) -> Generate:
+        return prefix_question(tokenizer, text, place, reference.frame)
+
+    def fresh() -> list[Generate]:
+        rows = fresh_texts(tokenizer, texts)
+        places = [int(prefix_places(tokenizer, row, len(row) - 1, 1, reference.in_chat)[0]) for row in rows]
+        return [*map(question, rows, places)]
+
+    questions = [*map(question, texts, reference.places[:, -1].tolist())]
+    said = [_repetition_fault(served.last, ask, questions, fresh, noise)]
     slipped = served.slips[served.slips > noise]
-    said = [_repetition_words(moved, noise, lambda: UNKNOWN_CAUSE)]
     if len(slipped) >= max(2.0, MAX_SLIP_SHARE * served.slips.size):
         said.append(_slip_words(slipped, f"behind {len(slipped)} of {served.slips.size} prefixes"))
     return said
@@ -86,20 +109,40 @@ def repetition_fault(pack: ReferencePack, backend: Backend, served: Nats) -> str
     """Sentence that texts get other likelihoods when asked again in the opposite order; None: they do not."""
     start = 1 if pack.opening else pack.tokens.shape[1] - served.shape[1]
 
-    def ask(rows: Tokens) -> Nats:
-        return pack.target_nats(question_nats(backend, [loglikelihood_question(row, start) for row in rows]))
+    def told(nats: Nats) -> list[Told]:
+        return [dict(enumerate(row)) for row in nats.tolist()]
 
-    moved = np.sqrt(np.square(ask(pack.tokens[::-1])[::-1] - served).mean(axis=1))
-    allowed = MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)
-    return _repetition_words(moved, allowed, lambda: repetition_cause(ask, pack.tokens, allowed))
+    def questions(texts: Iterable[Tokens]) -> list[Loglikelihood]:
+        return [loglikelihood_question(row, start) for row in texts]
+
+    return _repetition_fault(
+        told(served),
+        lambda asked: told(pack.target_nats(question_nats(backend, asked))),
+        questions(pack.tokens),
+        lambda: questions(fresh_texts(backend.tokenizer, pack.tokens)),
+        MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise),
+    )
 
 
-def _repetition_words(moved: Nats, allowed: float, cause: Callable[[], str]) -> str | None:
-    """The fault of texts that move by these nats when they are asked again; None: they do not."""
-    count = int((moved > allowed).sum())
-    if not count:
+def _repetition_fault(
+    served: Sequence[Told],
+    ask: Callable[[Sequence[Question]], Sequence[Told]],
+    questions: Sequence[Question],
+    fresh: Callable[[], Sequence[Question]],
+    allowed: float,
+) -> str | None:
+    """The fault of texts that move by more than the allowed nats when these questions are asked again, last first."""
+    moved = np.array([*map(distance_of_told, served, ask(questions[::-1])[::-1])])
+    if not (moved > allowed).any():
         return None
-    return f"{count} of {len(moved)} texts have other likelihoods when asked again ({moved.max():.2g} nats): {cause()}"
+    by = f"{moved.max():.2g} nats" if np.isfinite(moved).all() else "no likely token in common"
+    said = f"{(moved > allowed).sum()} of {len(moved)} texts have other likelihoods when asked again ({by})"
+    try:
+        return f"{said}: {repetition_cause(ask, fresh(), questions, allowed)}"
+    except Deferred:
+        raise
+    except Refused:  # fresh texts have tokens that cannot be sent as text
+        return f"{said}: {UNKNOWN_CAUSE}"
 
 
 def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -123,6 +124,12 @@ def _other_setups(length: int) -> Iterator[AttentionSetup]:
             yield AttentionSetup(f"positions begin again every {size} tokens", Attention(), chunk=size)
     for size in (length // 2, length // 4):
         yield AttentionSetup(f"window of {size} tokens", Attention(mask=Window(size)))
+
+
+def window_size(label: str) -> int | None:
+    """Tokens of the window in the label of a setup; None: it has none."""
+    found = re.match(r"window of (\d+) tokens", label)
+    return int(found[1]) if found else None
 
 
 def _scaled_ropes(model: Model) -> list[LayerRope]:
