@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Floats, Positions, TopKMask, regions_of
 from lexbench.kernels.heads import Rotate, multiply_per_group
-from lexbench.kernels.spans import position_tensor
+from lexbench.kernels.spans import mapped_positions, position_tensor
 
 MAX_SCORES_IN_MEMORY = 1 << 21
 """Scores in memory at once, unless a chunk is given."""
@@ -163,6 +163,6 @@ def scale_queries(queries: Tensor, attention: Attention, total: int) -> Tensor:
     """Multiply the queries, the last of `total` positions, by their `query_scale`."""
     if attention.query_scale is None:
         return queries
-    scale = attention.query_scale(np.arange(total - queries.shape[2], total))
+    scale = mapped_positions(attention.query_scale, total - queries.shape[2], total, queries.device)
     precise = torch.promote_types(queries.dtype, torch.float32)
-    return (queries.to(precise) * torch.from_numpy(scale).to(queries.device, precise)[:, None]).to(queries.dtype)
+    return (queries.to(precise) * scale.to(precise)[:, None]).to(queries.dtype)

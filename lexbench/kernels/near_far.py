@@ -12,14 +12,14 @@ With keys at one constant position c (ReRoPE; in LM-Infinite the first keys), qu
 instead, and far keys stay unrotated. One token over a cache is computed by `decode`, which rotates no key twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Bands, PositionMap, Remap, Window
+from lexbench.core.attention import Attention, Bands, Floats, PositionMap, Positions, Remap, Window
 from lexbench.kernels import flash
 from lexbench.kernels.flash import PartialAttention
 from lexbench.kernels.heads import Rotate
@@ -143,10 +143,15 @@ def far_queries_of(queries: Tensor, rule: Sides, start: int, rotate: Rotate) -> 
     """Queries rotated for the far side; with keys at one constant position, relative to it."""
     if not is_constant(rule.key):
         return rotate_to_line(queries, rule.query, start, rotate)
-    positions = np.arange(start, start + queries.shape[2])
-    apart = torch.from_numpy(rule.query(positions) - rule.key(positions)).to(queries.device)
     # Far keys stay unrotated, and so lack the scale of cos and sin.
-    return rotate(queries, apart) * scale_of(rotate, queries)
+    return rotate_to_line(queries, _differences(rule.query, rule.key), start, rotate) * scale_of(rotate, queries)
+
+
+# Cached for identity: `mapped_positions` knows the function again.
+@lru_cache(maxsize=64)
+def _differences(query: PositionMap | Bands, key: PositionMap | Bands) -> Callable[[Positions], Floats]:
+    """Positions of queries relative to those of keys."""
+    return lambda positions: query(positions) - key(positions)
 
 
 def _add_far(part: PartialAttention, queries: Tensor, keys: Tensor, values: Tensor, place: int, scaling: float) -> None:

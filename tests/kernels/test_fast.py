@@ -12,6 +12,7 @@ from torch import Tensor
 from lexbench import Attention
 from lexbench.core.attention import Bands, Blocks, Chunks, LogScale, PositionMap, Remap, Slopes, Stairs, Window
 from lexbench.kernels import chunked, dense, fast, flash, near_far, spans
+from tests.kernels.on_device import on_device
 
 SCALING = 0.3
 SCALE = 1.1
@@ -259,3 +260,18 @@ def test_queries_anywhere_but_last_are_our_bug() -> None:
     for attention in attentions(4, 2).values():
         with pytest.raises(AssertionError, match="last positions"):
             fast.attend(q, k, v, torch.arange(3), attention, rotate, SCALING)
+
+
+def test_positions_come_from_the_host_once() -> None:
+    # A copy from the host holds a GPU up in each layer.
+    sides = near_far.sides(attentions(5, 2)["near_far rerope"])
+    assert sides is not None
+    queries, scaled = vectors(40, LENGTH)[0], Attention(query_scale=LogScale(20))
+    first = near_far.far_queries_of(queries, sides, 21, rotate), dense.scale_queries(queries, scaled, LENGTH)
+    with on_device():
+        again = near_far.far_queries_of(queries, sides, 21, rotate), dense.scale_queries(queries, scaled, LENGTH)
+    # Far keys of ReRoPE are all 5 tokens away; what is rotated has the scale of the unrotated keys, too.
+    turned = rotate(queries, torch.full((40,), 5.0)) * rotate(torch.ones_like(queries), torch.zeros(40))
+    torch.testing.assert_close(again[0], turned)
+    torch.testing.assert_close(again[1], queries * (torch.arange(22.0, 62.0).double().log() / math.log(20))[:, None])
+    assert all(map(torch.equal, first, again))
