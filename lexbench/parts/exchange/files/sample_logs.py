@@ -24,7 +24,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object, read_bytes, why_not_a_folder
 
 MAX_LOG_BYTES = 256 << 20
-"""Most bytes of a line, and of a log as it is unpacked."""
+"""Most bytes of a line, of a file that is read whole, and of a log as it is unpacked."""
 DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
 """Names of the columns of JSONL, by what they hold."""
 SCORE_OF_INSPECT_GRADE = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
@@ -120,18 +120,22 @@ def _task_of(file: Path) -> str:
     return dated[1] if dated else file.stem.removeprefix("samples_")
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line that is not blank, with its place."""
+def numbered_lines(path: Path, remedy: str) -> Iterator[tuple[str, bytes]]:
+    """Each line of a file, with its place; ConfigError with the remedy for one of more than `MAX_LOG_BYTES`."""
     with path.open("rb") as stream:
-        number = 0
         # Bounded: a file without line ends would be read into memory whole.
-        while line := stream.readline(MAX_LOG_BYTES + 1):
-            number += 1
+        for number, line in enumerate(iter(lambda: stream.readline(MAX_LOG_BYTES + 1), b""), 1):
             place = f"line {number} of {path}"
             if len(line) > MAX_LOG_BYTES:
-                raise ConfigError(f"{place} is larger than {MAX_LOG_BYTES >> 20} MiB: write a line a sample")
-            if line.strip():
-                yield place, parse_object(line, place, "write a JSON object a line")
+                raise ConfigError(f"{place} is larger than {MAX_LOG_BYTES >> 20} MiB: {remedy}")
+            yield place, line
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each line that is not blank, with its place."""
+    for place, line in numbered_lines(path, "write a line a sample"):
+        if line.strip():
+            yield place, parse_object(line, place, "write a JSON object a line")
 
 
 def _of_row(row: Mapping[str, Any], place: str, path: Path, columns: Mapping[str, str], own: bool) -> Iterator[Line]:

@@ -16,9 +16,8 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
 from lexbench.core.values import is_whole
+from lexbench.parts.exchange.files.sample_logs import MAX_LOG_BYTES, numbered_lines
 
-MAX_FILE_BYTES = 256 << 20
-"""Most bytes of a results file, and of a line of a samples file."""
 DATED_NAME_PATTERN = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)")
 """File name with a date; all files of one evaluation share the date."""
 
@@ -69,9 +68,9 @@ def find_results_files(paths: Sequence[Path]) -> list[Path]:
 
 def read_results(file: Path) -> HarnessResults:
     """Read a results file and find the samples files beside it; ConfigError if it is malformed."""
-    if file.stat().st_size > MAX_FILE_BYTES:
+    if file.stat().st_size > MAX_LOG_BYTES:
         raise ConfigError(
-            f"results {file} are larger than {MAX_FILE_BYTES >> 20} MiB: give the harness's results_DATE.json"
+            f"results {file} are larger than {MAX_LOG_BYTES >> 20} MiB: give the harness's results_DATE.json"
         )
     content = parse_object(file.read_bytes(), f"results {file}", "log it again")
     if not isinstance(content.get("results"), Mapping):
@@ -104,14 +103,8 @@ class SamplesLine:
 
 def read_samples(file: Path) -> Iterator[SamplesLine]:
     """Lines of a samples file; ConfigError for a malformed one."""
-    with file.open("rb") as stream:
-        number = 0
-        # Bounded: a file without line ends would be read into memory whole.
-        while line := stream.readline(MAX_FILE_BYTES + 1):
-            number += 1
-            place = f"line {number} of {file}"
-            if len(line) > MAX_FILE_BYTES:
-                raise ConfigError(f"{place} is larger than {MAX_FILE_BYTES >> 20} MiB: log the samples again")
-            yield SamplesLine(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
-    if not number:
+    place = ""
+    for place, line in numbered_lines(file, "log the samples again"):
+        yield SamplesLine(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
+    if not place:
         raise ConfigError(f"samples {file} are empty: run lm_eval again with --log_samples")
