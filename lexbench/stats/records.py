@@ -2,10 +2,8 @@
 
 import logging
 import math
-import os
 import re
 import statistics
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from lexbench.core.console import bars_are_disabled
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import why_not_a_folder
 from lexbench.core.record import Cell, Record, Sample
@@ -30,9 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 log = logging.getLogger(__name__)
-
-MIN_CELLS_FOR_LINE = 10_000
-"""Least number of cells whose reading is told: ten thousand take some seconds."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +49,8 @@ def build_records(folders: Iterable[Path]) -> list[Record]:
 
 def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> LoadedCells:
     """All cells of run folders; files that cannot be read, and cells that break an invariant (`stats.invariants`), are
-    left out, listed, and logged as warnings. Each records.jsonl in or below `afresh` is written anew from them.
-
-    Of many cells, which take a while, a line on standard error tells how many are read.
-    """
+    left out, listed, and logged as warnings. Each records.jsonl in or below `afresh` is written anew from them."""
     stores = [Store(folder) for folder in run_folders(folders)]
-    count = sum(1 for store in stores for _ in os.scandir(store.folder / "cells"))
-    if count >= MIN_CELLS_FOR_LINE and not bars_are_disabled():
-        print(f"reading {count:,} cells ...", file=sys.stderr, flush=True)
     finished: dict[str, FinishedCell] = {}
     left: dict[str, Cell] = {}
     problems: list[str] = []

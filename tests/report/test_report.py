@@ -23,7 +23,6 @@ from lexbench.parts.web.page.page import write_page
 from lexbench.report import contents, report, select, unchanged
 from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
-from lexbench.stats import records
 from lexbench.stats.records import build_records, records_dataframe
 from lexbench.stats.tables import build_tables
 from lexbench.store import format, store
@@ -179,17 +178,6 @@ def test_of_many_cells_the_first_tables_of_each_task_are_shown_and_the_others_ar
     page = leaderboard_text([tmp_path])
     assert "8 tables: only 3 are shown" in page and page.count("\n| method") == 3
     assert len(json.loads(leaderboard_text([tmp_path], form="json"))["boards"]) == 8
-
-
-def test_reading_many_cells_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("TQDM_DISABLE", raising=False)
-    keep(tmp_path, [finished("passkey", "none", 512, n=4, seed=seed) for seed in range(3)])
-    for least, told in ((4, ""), (3, "reading 3 cells ...\n")):
-        monkeypatch.setattr(records, "MIN_CELLS_FOR_LINE", least)
-        records.load_cells([tmp_path])
-        assert capsys.readouterr().err == told
 
 
 def test_a_report_is_made_anew_where_a_cell_was_added(tmp_path: Path) -> None:
