@@ -22,9 +22,8 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object, read_bytes, why_not_a_folder
+from lexbench.parts.exchange.lm_eval.results.files import MAX_FILE_BYTES, numbered_lines
 
-MAX_LOG_BYTES = 256 << 20
-"""Most bytes of a line, of a file that is read whole, and of a log as it is unpacked."""
 DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
 """Names of the columns of JSONL, by what they hold."""
 SCORE_OF_INSPECT_GRADE = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
@@ -101,8 +100,8 @@ def read(path: Path, columns: Mapping[str, str], own: bool) -> list[Line]:
 
 
 def _read_bounded(path: Path) -> bytes:
-    if path.stat().st_size > MAX_LOG_BYTES:
-        raise ConfigError(f"results {path} are larger than {MAX_LOG_BYTES >> 20} MiB: give JSONL, a line a sample")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise ConfigError(f"results {path} are larger than {MAX_FILE_BYTES >> 20} MiB: give JSONL, a line a sample")
     return read_bytes(path)
 
 
@@ -118,17 +117,6 @@ def _folder(path: Path) -> list[Line]:
 def _task_of(file: Path) -> str:
     dated = DATED_LOG_NAME.fullmatch(file.stem)
     return dated[1] if dated else file.stem.removeprefix("samples_")
-
-
-def numbered_lines(path: Path, remedy: str) -> Iterator[tuple[str, bytes]]:
-    """Each line of a file, with its place; ConfigError with the remedy for one of more than `MAX_LOG_BYTES`."""
-    with path.open("rb") as stream:
-        # Bounded: a file without line ends would be read into memory whole.
-        for number, line in enumerate(iter(lambda: stream.readline(MAX_LOG_BYTES + 1), b""), 1):
-            place = f"line {number} of {path}"
-            if len(line) > MAX_LOG_BYTES:
-                raise ConfigError(f"{place} is larger than {MAX_LOG_BYTES >> 20} MiB: {remedy}")
-            yield place, line
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -251,9 +239,9 @@ def _unpack_log(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             names = [each for each in packed.infolist() if each.filename.startswith("samples/")]
-            if sum(each.file_size for each in packed.infolist()) > MAX_LOG_BYTES:
+            if sum(each.file_size for each in packed.infolist()) > MAX_FILE_BYTES:
                 raise ConfigError(
-                    f"results {path} unpack to more than {MAX_LOG_BYTES >> 20} MiB: {remedy}, and take a part"
+                    f"results {path} unpack to more than {MAX_FILE_BYTES >> 20} MiB: {remedy}, and take a part"
                 )
             texts = [
                 (each.filename, _member(packed, each, content)) for each in [packed.getinfo("header.json"), *names]

@@ -16,8 +16,9 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
 from lexbench.core.values import is_whole
-from lexbench.parts.exchange.files.sample_logs import MAX_LOG_BYTES, numbered_lines
 
+MAX_FILE_BYTES = 256 << 20
+"""Most bytes of a line, of a file that is read whole, and of a log as it is unpacked."""
 DATED_NAME_PATTERN = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)")
 """File name with a date; all files of one evaluation share the date."""
 
@@ -68,9 +69,9 @@ def find_results_files(paths: Sequence[Path]) -> list[Path]:
 
 def read_results(file: Path) -> HarnessResults:
     """Read a results file and find the samples files beside it; ConfigError if it is malformed."""
-    if file.stat().st_size > MAX_LOG_BYTES:
+    if file.stat().st_size > MAX_FILE_BYTES:
         raise ConfigError(
-            f"results {file} are larger than {MAX_LOG_BYTES >> 20} MiB: give the harness's results_DATE.json"
+            f"results {file} are larger than {MAX_FILE_BYTES >> 20} MiB: give the harness's results_DATE.json"
         )
     content = parse_object(file.read_bytes(), f"results {file}", "log it again")
     if not isinstance(content.get("results"), Mapping):
@@ -99,6 +100,17 @@ class SamplesLine:
     """Line and file, for error messages."""
     row: Mapping[str, Any]
     hash: bytes
+
+
+def numbered_lines(path: Path, remedy: str) -> Iterator[tuple[str, bytes]]:
+    """Each line of a file, with its place; ConfigError with the remedy for one of more than `MAX_FILE_BYTES`."""
+    with path.open("rb") as stream:
+        # Bounded: a file without line ends would be read into memory whole.
+        for number, line in enumerate(iter(lambda: stream.readline(MAX_FILE_BYTES + 1), b""), 1):
+            place = f"line {number} of {path}"
+            if len(line) > MAX_FILE_BYTES:
+                raise ConfigError(f"{place} is larger than {MAX_FILE_BYTES >> 20} MiB: {remedy}")
+            yield place, line
 
 
 def read_samples(file: Path) -> Iterator[SamplesLine]:
