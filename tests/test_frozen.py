@@ -154,7 +154,7 @@ class Later:
 
 def stated(instance: Any) -> dict[str, Any]:
     """The identity of a method without the hash of its file, this one."""
-    return {key: value for key, value in Component("m", instance, "m").identity().items() if key != "file"}
+    return {key: value for key, value in Component("m", instance, "m").identity.items() if key != "file"}
 
 
 def test_a_new_field_enters_no_identity_while_it_has_its_default() -> None:

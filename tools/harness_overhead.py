@@ -59,9 +59,9 @@ def watched(words: list[str]) -> None:
 
     clock = Clock()
     clock.watch(torch.nn.Module, "__call__", "model")
-    clock.watch(likelihood, "nll", "model")
-    clock.watch(likelihood, "nll_of_options", "model")
-    clock.watch(Preflight, "failure", "checks")
+    clock.watch(likelihood, likelihood.token_nll.__name__, "model")
+    clock.watch(likelihood, likelihood.nll_of_options.__name__, "model")
+    clock.watch(Preflight, Preflight.failure.__name__, "checks")
     with redirect_stdout(sys.stderr):
         code = main(words)
     print(json.dumps(clock.seconds))

@@ -18,7 +18,7 @@ from lexbench.report.formats import as_json, grid_markdown, rows_as_csv
 from lexbench.report.headline import grid_of_headline as headline_grid
 from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
-from lexbench.report.select import check_highlight
+from lexbench.report.select import TABLES_REMEDY, check_highlight, left_out_sentence, tables_to_show
 from lexbench.report.tables import (
     COLLAPSE_LEGEND,
     GAIN_LEGEND,
@@ -82,7 +82,12 @@ class ReportFolder:
 
 
 def write_contents(
-    folders: Sequence[Path], to: ReportFolder, highlight: Collection[str], most: Callable[[int], int], aside: bool
+    folders: Sequence[Path],
+    to: ReportFolder,
+    highlight: Collection[str],
+    most: Callable[[int], int],
+    aside: bool,
+    tables: int | None = None,
 ) -> bool:
     """Write all files of a report; whether every file of the run folders could be read.
 
@@ -92,13 +97,15 @@ def write_contents(
         highlight: names of methods to show always.
         most: tables with figures, at most, of a report of so many cells.
         aside: share the work with processes beside this one.
+        tables: tables to show, at most; None: as `select.tables_to_show` does.
     """
     # A report that is written elsewhere leaves the run folder as it is: it may be another's, or on a read-only disk.
     own = [folder for folder in folders if to.folder.resolve().is_relative_to(folder.resolve())]
     loaded = records.load_cells(folders, afresh=own)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     check_highlight((finished.cell.method for finished in loaded.finished), highlight)
-    every, spent = build_tables(loaded.finished, highlight), costs.load_costs(folders)
+    whole, spent = build_tables(loaded.finished, highlight), costs.load_costs(folders)
+    every = tables_to_show(whole, len(loaded.finished), tables)
     first = {table.setting: table for table in reversed(every)}
     drawn = most(len(loaded.finished))
     curved = [table for table in every[:drawn] if _has_curves(table)]
@@ -123,6 +130,8 @@ def write_contents(
     picture = f"plots/{curved[0].name}.svg" if curved else None
     to.table("first.json", as_json({"sentence": told[0].sentence if told else None, "figure": picture}) + "\n")
     lines += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
+    if less := left_out_sentence(whole, every, TABLES_REMEDY):
+        lines += [less, ""]
     if len(every) > drawn:
         lines += [
             f"{len(every)} tables: only the first {drawn} have figures. `lexbench report --figures N` draws N.",

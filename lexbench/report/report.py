@@ -22,6 +22,7 @@ def write_report(
     png: bool = False,
     aside: bool = False,
     figures: int | None = None,
+    tables: int | None = None,
 ) -> Path:
     """Write report.md, tables/*.csv and plots/* of run folders; and anew the records.jsonl of those that hold it.
 
@@ -34,18 +35,20 @@ def write_report(
         png: draw figures as PNG, too.
         aside: share the work with processes beside this one, one a core, where it can be forked.
         figures: tables with figures, at most; None: 40, or 5 in a report of more than 5,000 cells.
+        tables: tables, at most; None: all, or 100 in a report of more than 5,000 cells.
 
     Returns the path of report.md. Raises ConfigError where there is no run.
     """
-    if figures is not None and figures < 0:
-        raise ConfigError(f"figures must be a number of tables, 0 or more, got {figures}: e.g. 40")
+    for noun, count, least in (("figures", figures, 0), ("tables", tables, 1)):
+        if count is not None and count < least:
+            raise ConfigError(f"{noun} must be a number of tables, {least} or more, got {count}: e.g. 40")
     to = Path(folders[0]) / "report" if out is None else Path(out)
     if (to / "report.md").is_file() and not (to / "report.md").read_bytes().startswith(
         unchanged.REPORT_FIRST_LINE.encode()
     ):
         raise ConfigError(f"{to / 'report.md'} is not of lexbench report, which would replace it: give another --out")
     sources = unchanged.sources_hash(
-        folders, to, (figures, MAX_TABLES_WITH_FIGURES, png, sorted(highlight), *map(str, folders))
+        folders, to, (figures, tables, MAX_TABLES_WITH_FIGURES, png, sorted(highlight), *map(str, folders))
     )
     if not unchanged.report_is_current(folders, to, sources):
         from lexbench.report import contents  # takes half a second
@@ -60,7 +63,7 @@ def write_report(
             )
 
         with _collect_garbage_rarely():
-            whole = contents.write_contents(folders, contents.ReportFolder(to, png), highlight, drawn, aside)
+            whole = contents.write_contents(folders, contents.ReportFolder(to, png), highlight, drawn, aside, tables)
         if whole:
             unchanged.record_report_states(folders, to, sources)
     return to / "report.md"

@@ -1,12 +1,43 @@
-"""Resolve a user's names of tasks and methods to those in runs."""
+"""Select what is shown: a user's names of tasks and methods among those in runs, and tables of many cells."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.core.registry import did_you_mean
+from lexbench.stats.tables import Table
 from lexbench.stats.wording import join_first_few
+
+MAX_CELLS_WITH_ALL_TABLES, MAX_TABLES_OF_MANY_CELLS = 5000, 100
+"""With more cells than the first, only so many tables are shown: every seed has tables, which nobody reads."""
+TABLES_REMEDY = "lexbench report --tables N shows N; records.jsonl holds the numbers of all."
+
+
+def tables_to_show(every: Sequence[Table], cells: int, most: int | None = None) -> list[Table]:
+    """Tables that are shown, in their order: the first of each model and task, then the second of each, ...
+
+    Args:
+        every: all tables.
+        cells: number of cells that they are of.
+        most: tables to show, at most; None: all, or `MAX_TABLES_OF_MANY_CELLS` of many cells.
+    """
+    if most is None:
+        most = MAX_TABLES_OF_MANY_CELLS if cells > MAX_CELLS_WITH_ALL_TABLES else len(every)
+    before, places = Counter[tuple[str, str]](), list[tuple[int, int]]()
+    for place, table in enumerate(every):
+        about = table.cell.model, table.cell.task
+        places.append((before[about], place))
+        before[about] += 1
+    return [every[place] for place in sorted(place for _, place in sorted(places)[:most])]
+
+
+def left_out_sentence(every: Sequence[Table], shown: Sequence[Table], remedy: str) -> str:
+    """How many tables are not shown, and how to have them; empty where all are."""
+    if len(shown) == len(every):
+        return ""
+    return f"{len(every):,} tables: only {len(shown):,} are shown, the first of each model and task. {remedy}"
 
 
 def named_methods(known: Iterable[MethodKey], wanted: Sequence[str]) -> set[MethodKey]:

@@ -31,6 +31,7 @@ class Component:
     unresolved: Any = None
     """A task before `for_lengths` has set what the user left open."""
 
+    @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """Name and every parameter, as plain JSON; of a plug-in, which may change, also a hash of its `file`.
 

@@ -312,10 +312,10 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
             "trained_length": job.model.trained_length,
             "begins_with": list(backend.tokenizer.prefix),
         },
-        "method": step.method.identity(),
+        "method": step.method.identity,
         "attention": step.attention.as_data() if step.attention else None,
-        "task": {**step.task.identity(), "version": step.task.obj.edition},
-        "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
+        "task": {**step.task.identity, "version": step.task.obj.edition},
+        "corpus": {**corpus.identity, "fingerprint": corpus.fingerprint} if corpus else None,
         "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel}
         | ({"chat": form} if form else {})
         | ({"file": backend.file} if backend.file else {}),

@@ -158,19 +158,59 @@ def shared_bar() -> Iterator[Sweep]:
         _sweep = None
 
 
+class _SlowBlocks:
+    """Blocks at work that a line is due for. One thread looks at all of them: one a cell would take as long as it."""
+
+    def __init__(self) -> None:
+        self._due: dict[object, tuple[float, str]] = {}
+        """Of each block when its line is due, and its work's name."""
+        self._watched = False
+        self._lock = threading.Lock()
+
+    def add(self, doing: str) -> object:
+        """A block begins; returns what `remove` takes at its end."""
+        block = object()
+        with self._lock:
+            self._due[block] = (time.monotonic() + SECONDS_BEFORE_LINE, doing)
+            if not self._watched:
+                self._watched = True
+                threading.Thread(target=self._watch, daemon=True).start()
+        return block
+
+    def remove(self, block: object) -> None:
+        """A block has ended."""
+        self._due.pop(block, None)
+
+    def _watch(self) -> None:
+        """Print the lines that are due, until no block waits for one."""
+        left: float | None = SECONDS_BEFORE_LINE
+        while left is not None:
+            time.sleep(left)
+            left = self._seconds_to_next()
+
+    def _seconds_to_next(self) -> float | None:
+        """Print what is due; seconds until the next line is, None where no block waits for one."""
+        with self._lock:
+            now = time.monotonic()
+            for block, (due, doing) in list(self._due.items()):
+                if due <= now and self._due.pop(block, None):
+                    tqdm.write(f"{doing} ...", file=sys.stderr)  # above the bar of a sweep
+            self._watched = bool(waiting := list(self._due.values()))
+            return max(0.0, min(waiting)[0] - now) if waiting else None
+
+
+_slow_blocks = _SlowBlocks()
+"""Those of this process."""
+
+
 @contextmanager
 def print_when_slow(doing: str, quiet: bool) -> Iterator[None]:
     """Print what a block does, in one line, where it takes longer than SECONDS_BEFORE_LINE."""
-    timer = threading.Timer(
-        SECONDS_BEFORE_LINE, lambda: tqdm.write(f"{doing} ...", file=sys.stderr)
-    )  # above the bar of a sweep
-    timer.daemon = True
-    if not (quiet or bars_are_disabled()):
-        timer.start()
+    block = None if quiet or bars_are_disabled() else _slow_blocks.add(doing)
     try:
         yield
     finally:
-        timer.cancel()
+        _slow_blocks.remove(block)
 
 
 class Progress:

@@ -84,7 +84,8 @@ def cell_table(
     about = {"cell": as_json(cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     if asked is not None:
         about["asked"] = str(asked)
-    table = pa.Table.from_pylist(rows, schema=SAMPLE_COLUMNS)
+    # All columns at once: `Table.from_pylist` takes twice as long for a small cell.
+    table = pa.Table.from_struct_array(pa.array(rows, pa.struct(list(SAMPLE_COLUMNS))))
     about["content"] = _content(table, _rows(table))
     return table.replace_schema_metadata({**about, "digest": _digest(about)})
 

@@ -38,7 +38,7 @@ def answered(predictions: Path, data: Path, tokenizer: FastTokenizer, name: str)
 
 def of(name: str, task: object, method: str = "none") -> "lexbench.core.record.Cell":
     made = cell(f"longbench({name})", method, 4096, n=300, corpus=None)
-    identity = {**made.identity, "task": {**Component("longbench", task, "").identity(), "version": 2}}
+    identity = {**made.identity, "task": {**Component("longbench", task, "").identity, "version": 2}}
     return cell(f"longbench({name})", method, 4096, n=300, corpus=None, identity=identity)
 
 

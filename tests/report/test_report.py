@@ -19,10 +19,12 @@ from markdown_it import MarkdownIt
 
 from lexbench.core.files import write_text
 from lexbench.core.record import Sample
-from lexbench.report import contents, report, unchanged
+from lexbench.parts.web.page.page import write_page
+from lexbench.report import contents, report, select, unchanged
 from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
 from lexbench.stats.records import build_records, records_dataframe
+from lexbench.stats.tables import build_tables
 from lexbench.store import format, store
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, finished, keep, passkey_sample
@@ -150,6 +152,32 @@ def test_large_reports_have_fewer_figures_unless_more_are_asked_for(
         assert sum("](plots/" in each for each in text.split("\n### ")) == count
     with pytest.raises(ValueError, match="figures must be a number of tables"):
         write_report([tmp_path], figures=-1)
+
+
+def test_of_many_cells_the_first_tables_of_each_task_are_shown_and_the_others_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = [finished(task, "none", 512, n=4, seed=seed) for seed in range(4) for task in ("passkey", "recall")]
+    keep(tmp_path, every)
+    monkeypatch.setattr(select, "MAX_TABLES_OF_MANY_CELLS", 3)
+    settings = len({table.setting for table in build_tables(every)})
+    tables = len(build_tables(every))
+    assert settings == 8 and tables >= 8
+    for large, asked, count in ((8, None, tables), (7, None, 3), (7, 5, 5)):
+        monkeypatch.setattr(select, "MAX_CELLS_WITH_ALL_TABLES", large)
+        out = tmp_path / f"out {large} {asked}"
+        text = write_report([tmp_path], out, figures=0, tables=asked).read_text()
+        told = f"{tables} tables: only {count} are shown, the first of each model and task. lexbench report --tables N"
+        assert (told in text) == (count < tables) and text.count("\n### ") == count
+        page = write_page([tmp_path], out / "page.html", tables=asked).read_text()
+        assert (f"{tables} tables: only {count} are shown" in page) == (count < tables)
+        if count == 5:
+            assert {f"{task} on" in text for task in ("passkey", "recall")} == {True}
+    with pytest.raises(ValueError, match="tables must be a number of tables"):
+        write_report([tmp_path], tables=0)
+    page = leaderboard_text([tmp_path])
+    assert "8 tables: only 3 are shown" in page and page.count("\n| method") == 3
+    assert len(json.loads(leaderboard_text([tmp_path], form="json"))["boards"]) == 8
 
 
 def test_a_report_is_made_anew_where_a_cell_was_added(tmp_path: Path) -> None:

@@ -395,3 +395,13 @@ def test_a_cells_identity_holds_all_that_its_samples_depend_on() -> None:
     assert segment.identity["corpus"]["fingerprint"] == asked.corpus.fingerprint
     assert segment.corpus == "synthetic(count=3, words=200)"
     assert len({segment.id, pi.id}) == 2
+
+
+def test_each_part_of_a_job_states_its_identity_once_for_all_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = list[object]()
+    monkeypatch.setattr("lexbench.runner.cells.user_code_hash", lambda kind, *_: stated.append(kind))
+    facts = BackendFacts("hf", "transformers 5", "bfloat16", "sdpa", "abc", tokenizer())
+    asked = job([64, 512], ("passkey",), seeds=[0, 1])
+    cells = [open_cell_of(asked, step, facts) for step in plan_cells(asked, tokenizer())]
+    methods = {str(cell.method) for cell in cells}
+    assert len(cells) > len(stated) == len(methods) + 1  # and the task

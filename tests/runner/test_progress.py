@@ -2,6 +2,7 @@
 
 import io
 import re
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,6 +101,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float) -> 
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.1)
+    monkeypatch.setattr(progress, "_slow_blocks", progress._SlowBlocks())  # its thread waits for no line of a second
     monkeypatch.setattr(execute, "fit_lengths", slowly)
     assert main([*PLAN, f"results={tmp_path}"]) == 0
     return stream.getvalue().splitlines()
@@ -142,7 +144,21 @@ def test_a_short_plan_says_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) ->
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.2)
+    monkeypatch.setattr(progress, "_slow_blocks", progress._SlowBlocks())
     with progress.print_when_slow("planning", quiet=False):
         pass
     time.sleep(0.5)
     assert stream.getvalue() == ""
+
+
+def test_many_short_blocks_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    monkeypatch.setattr(progress, "_slow_blocks", progress._SlowBlocks())
+    begun = list[threading.Thread]()
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: (begun.append(thread), start(thread))[1])
+    for _ in range(20):
+        with progress.print_when_slow("writing", quiet=False):
+            pass
+        time.sleep(0.001)  # a thread that has just begun may look at once
+    assert len(begun) == 1

@@ -185,7 +185,7 @@ def test_prompts_of_a_file_are_known_by_their_content(ten: str, tokenizer: FastT
     assert tokenizer.decode(question.prompt) == expected
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     assert f"qasper: prompts sha256:{digest}, " in tasks[0].protocol(tokenizer)
-    first, second = (Component("longbench", task, "").identity() for task in tasks)
+    first, second = (Component("longbench", task, "").identity for task in tasks)
     assert first == second
     assert first["prompts"] == f"sha256:{digest}"
     assert ids(questions_of(tasks[0], tokenizer)) == ids(questions_of(lexbench.task("longbench", data=ten), tokenizer))
@@ -450,7 +450,7 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
         archive.write(moved / "qasper.jsonl", "data/qasper.jsonl")
     places = (ten, str(moved), str(tmp_path / "data.zip"))
     tasks = [lexbench.task("longbench", data=place) for place in places]
-    identities = [Component("longbench", task, "").identity() for task in tasks]
+    identities = [Component("longbench", task, "").identity for task in tasks]
     digest = hashlib.sha256((moved / "qasper.jsonl").read_bytes()).hexdigest()[:8]
     assert tasks[0] == tasks[1]
     assert identities[0] == identities[1] == identities[2]
@@ -463,7 +463,7 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
     assert {question.facts["data"] for question in questions_of(tasks[2], tokenizer)} == {f"sha256:{digest}"}
     with (moved / "qasper.jsonl").open("a") as stream:
         stream.write(json.dumps(example("qasper", 10)) + "\n")
-    assert Component("longbench", lexbench.task("longbench", data=str(moved)), "").identity() != identities[0]
+    assert Component("longbench", lexbench.task("longbench", data=str(moved)), "").identity != identities[0]
     first: Any = tasks[0]
     assert dataclasses.replace(first, room=5).data == first.data
 
@@ -504,7 +504,7 @@ def test_wrong_data_are_an_error(ten: str, tokenizer: FastTokenizer, tmp_path: P
         Refused, match=r"longbench's lcc: data folder has no lcc\.jsonl: add it, or leave the data set out"
     ):
         questions_of(lacking, tokenizer)
-    assert Component("longbench", lacking, "").identity()["data"] == "missing"
+    assert Component("longbench", lacking, "").identity["data"] == "missing"
     with pytest.raises(ValueError, match=r"data .*qasper\.jsonl must be a folder or a zip archive"):
         lexbench.task("longbench", data=f"{ten}/qasper.jsonl")
     with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:

@@ -86,13 +86,13 @@ def test_questions_seeds_and_identities_stay_by_default(
         found.append(said)
     page = json.dumps(found, sort_keys=True, default=dict)
     assert hashlib.sha256(page.encode()).hexdigest()[:16] == expected
-    assert "questions_per_text" not in Component(name, task, name).identity()
+    assert "questions_per_text" not in Component(name, task, name).identity
     if name.startswith(("graph_walk", "many_labels")):
         with pytest.raises(ValueError, match="asks one question behind each text, got questions_per_text=2"):
             task_of(name, **given, questions_per_text=2)
         return
     several = task_of(name, **given, questions_per_text=2)
-    assert Component(name, several, name).identity()["questions_per_text"] == 2
+    assert Component(name, several, name).identity["questions_per_text"] == 2
     assert several.rng(1).random() != task.rng(1).random()
 
 

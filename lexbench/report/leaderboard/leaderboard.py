@@ -15,7 +15,7 @@ from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardPlace, R
 from lexbench.report.leaderboard.page import FORMAT_WRITERS, Leaderboard
 from lexbench.report.leaderboard.published import find_published_tables as published_tables
 from lexbench.report.leaderboard.summary_boards import summary_board
-from lexbench.report.select import named_tasks
+from lexbench.report.select import left_out_sentence, named_tasks, tables_to_show
 from lexbench.stats import costs as costs_of_runs
 from lexbench.stats.costs import Cost
 from lexbench.stats.headline import build_headlines as headlines_of
@@ -27,6 +27,8 @@ from lexbench.store.format import FinishedCell
 
 ROW_CHOICES = ("method", "model")
 COLUMN_CHOICES = ("length", "summary")
+FORMATS_FOR_PROGRAMS = ("csv", "json")
+BOARDS_REMEDY = "--task NAME shows another task, --format csv or json all."
 ROWS_AND_COLUMNS_WITH_HEADLINES = ("method", "length")
 
 
@@ -87,6 +89,9 @@ def leaderboard_text(
     every, ruled = build_tables(finished), (rule, margin)
     if margin is not None and len({table.scored for table in every if table.scored or table.metric == "nll"}) > 1:
         raise ConfigError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
+    less = ""
+    if rows == "method" and form not in FORMATS_FOR_PROGRAMS:
+        every, less = _tables_of_page(every, len(finished))
     if rows == "method":
         boards = boards_by_method(every, samples, columns, *ruled, costs_of_runs.load_costs(folders))
     else:
@@ -102,10 +107,19 @@ def leaderboard_text(
             if (rows, columns) == ROWS_AND_COLUMNS_WITH_HEADLINES
             else [],
             published=papers,
+            left_out=less,
             unreadable=loaded.problems,
             unfinished=[f"{cell.method} {cell.task} at {cell.length} on {cell.model}" for cell in loaded.unfinished],
         )
     )
+
+
+def _tables_of_page(every: Sequence[Table], cells: int) -> tuple[list[Table], str]:
+    """Tables of the settings whose boards a page shows, and how many boards it leaves out."""
+    boards = headline_metric_tables(every)
+    shown = tables_to_show(boards, cells)
+    settings = {table.setting for table in shown}
+    return [table for table in every if table.setting in settings], left_out_sentence(boards, shown, BOARDS_REMEDY)
 
 
 def _cells_of_tasks(finished: Iterable[FinishedCell], tasks: Sequence[str]) -> Iterator[FinishedCell]:

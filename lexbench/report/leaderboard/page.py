@@ -47,6 +47,8 @@ class Leaderboard:
     unreadable: list[str] = field(default_factory=list)
     """Files that cannot be read, one line each."""
     unfinished: list[str] = field(default_factory=list)
+    left_out: str = ""
+    """How many boards are not shown, and how to have them."""
 
     @property
     def legend(self) -> list[str]:
@@ -63,7 +65,8 @@ class Leaderboard:
     @property
     def missing(self) -> list[str]:
         """Name everything relevant that is not shown."""
-        left = [f"Not readable, not shown: {each}" for each in self.unreadable]
+        left = [self.left_out] if self.left_out else []
+        left += [f"Not readable, not shown: {each}" for each in self.unreadable]
         unfinished = "; ".join(self.unfinished)
         return left + ([f"Unfinished, not shown: {unfinished}. Repeat the command to resume."] if unfinished else [])
 

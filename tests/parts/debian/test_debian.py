@@ -86,7 +86,7 @@ def test_the_same_text_in_another_folder_gives_the_same_questions(
     def asked_there() -> list[object]:
         corpora = {name: lexbench.corpus(name) for name in ("novels", "manuals")}
         named = [Component(name, corpus, name) for name, corpus in corpora.items()]
-        identities = [(each.identity(), each.fingerprint) for each in named]
+        identities = [(each.identity, each.fingerprint) for each in named]
         return [*identities, *(hash_questions(corpus, tokenizer, [32, 64], 6) for corpus in corpora.values())]
 
     debs.put_all(tmp_path / "one", monkeypatch)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lexbench.report.check.check import check_runs
+from lexbench.report.check.check import Check, check_runs
 from lexbench.report.check.text import check_as_markdown, is_amber, terminal_text, verdict_line
 from lexbench.stats import baseline
 from tests.report.outcomes import answers, folder, right
@@ -37,3 +37,17 @@ def test_a_pass_counts_the_comparisons_that_could_not_have_shown_a_loss(
     assert terminal_text(found).splitlines()[0] == said
     assert terminal_text(found, colour=True).splitlines()[0] == (f"\x1b[33m{said}\x1b[0m" if amber else said)
     assert check_as_markdown(found).startswith(f"## lexbench check: {said}\n\n" + "> [!WARNING]\n> PASS" * amber)
+
+
+def test_comparisons_without_power_are_counted_once_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cells = [answers("none", right(4, 4), length) for length in (256, 512, 1024)]
+    runs = folder(tmp_path / "run", *cells)
+    baseline.update_baseline(runs, tmp_path / "b.json")
+    found = check_runs(runs, tmp_path / "b.json")
+    counted = list[int]()
+    powerless = Check.powerless.fget
+    assert powerless is not None
+    monkeypatch.setattr(Check, "powerless", property(lambda check: counted.append(1) or powerless(check)))
+    assert len(found.blind) == 3 and len(counted) == 1

@@ -22,9 +22,8 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object, read_bytes, why_not_a_folder
+from lexbench.parts.exchange.lm_eval.results.files import MAX_FILE_BYTES, numbered_lines
 
-MAX_LOG_BYTES = 256 << 20
-"""Most bytes of a line, and of a log as it is unpacked."""
 DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
 """Names of the columns of JSONL, by what they hold."""
 SCORE_OF_INSPECT_GRADE = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
@@ -101,8 +100,8 @@ def read(path: Path, columns: Mapping[str, str], own: bool) -> list[Line]:
 
 
 def _read_bounded(path: Path) -> bytes:
-    if path.stat().st_size > MAX_LOG_BYTES:
-        raise ConfigError(f"results {path} are larger than {MAX_LOG_BYTES >> 20} MiB: give JSONL, a line a sample")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise ConfigError(f"results {path} are larger than {MAX_FILE_BYTES >> 20} MiB: give JSONL, a line a sample")
     return read_bytes(path)
 
 
@@ -122,16 +121,9 @@ def _task_of(file: Path) -> str:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each line that is not blank, with its place."""
-    with path.open("rb") as stream:
-        number = 0
-        # Bounded: a file without line ends would be read into memory whole.
-        while line := stream.readline(MAX_LOG_BYTES + 1):
-            number += 1
-            place = f"line {number} of {path}"
-            if len(line) > MAX_LOG_BYTES:
-                raise ConfigError(f"{place} is larger than {MAX_LOG_BYTES >> 20} MiB: write a line a sample")
-            if line.strip():
-                yield place, parse_object(line, place, "write a JSON object a line")
+    for place, line in numbered_lines(path, "write a line a sample"):
+        if line.strip():
+            yield place, parse_object(line, place, "write a JSON object a line")
 
 
 def _of_row(row: Mapping[str, Any], place: str, path: Path, columns: Mapping[str, str], own: bool) -> Iterator[Line]:
@@ -247,9 +239,9 @@ def _unpack_log(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             names = [each for each in packed.infolist() if each.filename.startswith("samples/")]
-            if sum(each.file_size for each in packed.infolist()) > MAX_LOG_BYTES:
+            if sum(each.file_size for each in packed.infolist()) > MAX_FILE_BYTES:
                 raise ConfigError(
-                    f"results {path} unpack to more than {MAX_LOG_BYTES >> 20} MiB: {remedy}, and take a part"
+                    f"results {path} unpack to more than {MAX_FILE_BYTES >> 20} MiB: {remedy}, and take a part"
                 )
             texts = [
                 (each.filename, _member(packed, each, content)) for each in [packed.getinfo("header.json"), *names]

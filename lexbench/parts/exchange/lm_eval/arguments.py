@@ -128,7 +128,7 @@ def model_identity(setting: CheckedArguments, backend: Backend) -> dict[str, Any
             "trained_length": setting.model.trained_length,
             "begins_with": list(backend.tokenizer.prefix),
         },
-        "method": setting.method.identity(),
+        "method": setting.method.identity,
         "label": setting.method.label,
         "method_key": setting.method.key.as_data(),
         "length": setting.max_length,

@@ -71,8 +71,7 @@ class Bench:
         tasks: configs of the tasks.
         corpus: config of the texts.
         backend: config of the backend.
-        settings: of the trace.
-
+        settings: of the trace; ConfigError where they have no length.
     """
 
     def __init__(
@@ -83,6 +82,8 @@ class Bench:
         backend: Mapping[str, Any],
         settings: Settings,
     ) -> None:
+        if not settings.lengths:
+            raise ConfigError("trace needs lengths: e.g. lengths=[4096,32768], those inside and beyond the training's")
         self._folder, self._tasks, self._corpus, self._backend = folder, tasks, corpus, backend
         self._settings = settings
         self._journal = folder / JOURNAL_FILE

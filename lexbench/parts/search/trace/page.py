@@ -10,7 +10,7 @@ from lexbench.parts.search.trace.falls import Fall
 from lexbench.parts.search.trace.measure import Column
 from lexbench.parts.search.trace.trace import Traced
 from lexbench.report import formats
-from lexbench.report.grid import Grid, Line, difference_entry
+from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
 from lexbench.stats.metrics import better_direction, direction_phrase, metric_label
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
 from lexbench.stats.wording import (
@@ -150,22 +150,14 @@ def _hurts(found: Traced) -> Iterator[str]:
 
 def _finalists(found: Traced) -> Grid:
     _, metric = _task(found)
+
+    def entry(each: PairedDifference, missing: str) -> GridEntry:
+        star = bool(each.significant)
+        return difference_entry(each, metric_format(metric), display_factor(metric), missing=missing, star=star)
+
     rows: list[Line] = []
     for each in found.finalists:
-        first = difference_entry(
-            each.to_first,
-            metric_format(metric),
-            display_factor(metric),
-            missing="the first",
-            star=bool(each.to_first.significant),
-        )
-        behind = difference_entry(
-            each.behind,
-            metric_format(metric),
-            display_factor(metric),
-            missing="the best",
-            star=bool(each.behind.significant),
-        )
+        first, behind = entry(each.to_first, "the first"), entry(each.behind, "the best")
         seemed = (
             "" if each.seemed is None else format_signed(display_factor(metric) * each.seemed, metric_format(metric))
         )

@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
@@ -83,7 +82,7 @@ def trace(
         if not rows:
             raise ConfigError(f"{folder} holds no measured checkpoint: give CKPT..., e.g. 'out/checkpoint-*'")
         return summarise_checkpoints(rows)
-    bench = _bench(folder, tasks, corpus, backend, settings)
+    bench = Bench(folder, tasks, corpus, backend, settings)
     every = checkpoints_of_words(words)
     rows = [_report_row(bench, each, place, len(every)) for place, each in enumerate(every)]
     found = summarise_checkpoints(rows)
@@ -106,7 +105,7 @@ def watch(
     """
     if not words:
         raise ConfigError("--watch needs to know where checkpoints appear: e.g. --watch 'out/checkpoint-*'")
-    bench = _bench(settings.folder, tasks, corpus, backend, settings)
+    bench = Bench(settings.folder, tasks, corpus, backend, settings)
     seen: dict[Checkpoint, list[list[object]]] = {}
     shown: list[str] = []
     while True:
@@ -119,18 +118,6 @@ def watch(
             shown = [row.name for row in rows]
             show(summarise_checkpoints(rows))
         wait()
-
-
-def _bench(
-    folder: Path,
-    tasks: Sequence[Mapping[str, Any]],
-    corpus: Mapping[str, Any],
-    backend: Mapping[str, Any],
-    settings: Settings,
-) -> Bench:
-    if not settings.lengths:
-        raise ConfigError("trace needs lengths: e.g. lengths=[4096,32768], those inside and beyond the training's")
-    return Bench(folder, tasks, corpus, backend, settings)
 
 
 def _report_row(bench: Bench, checkpoint: Checkpoint, place: int, count: int) -> CheckpointRow:

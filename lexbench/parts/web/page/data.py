@@ -13,6 +13,7 @@ from lexbench.report.grid import difference_entry, value_entry
 from lexbench.report.leaderboard import best
 from lexbench.report.plots.heatmaps import depth_strata
 from lexbench.report.plots.over_length import floor_name, visible_floors
+from lexbench.report.select import TABLES_REMEDY, left_out_sentence, tables_to_show
 from lexbench.report.titles import asked_by
 from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
@@ -33,14 +34,33 @@ class PageData:
     tables: Sequence[Table]
     samples: Mapping[str, Sequence[Sample]]
     paired: Mapping[str, differences.Differences]
+    left_out: str = ""
+    """How many tables are not shown, and how to have them."""
 
     @classmethod
-    def of(cls, finished: Sequence[FinishedCell], highlight: Collection[str] = ()) -> "PageData":
-        """Build the page's data; differences are to the method `none`. `highlight` names methods to show always."""
+    def of(
+        cls, finished: Sequence[FinishedCell], highlight: Collection[str] = (), most: int | None = None
+    ) -> "PageData":
+        """Build the page's data; differences are to the method `none`.
+
+        Args:
+            finished: all cells.
+            highlight: names of methods to show always.
+            most: tables to show, as in `tables_to_show`.
+        """
         samples = {each.cell.id: each.samples for each in finished}
-        every = build_tables(finished, highlight)
+        whole = build_tables(finished, highlight)
+        every = tables_to_show(whole, len(finished), most)
         compared = {table.name: differences.paired_differences(table, samples) for table in every}
-        return cls(every, samples, {name: found for name, found in compared.items() if found is not None})
+        paired = {name: found for name, found in compared.items() if found is not None}
+        return cls(every, samples, paired, left_out_sentence(whole, every, TABLES_REMEDY))
+
+    def shown_cells(self, finished: Sequence[FinishedCell]) -> list[FinishedCell]:
+        """Cells that the tables show."""
+        if not self.left_out:
+            return list(finished)
+        shown = {record.cell for table in self.tables for record in (*table.entries.values(), *table.prices.values())}
+        return [each for each in finished if each.cell.id in shown]
 
     @property
     def settings(self) -> list[list[Table]]:

@@ -27,18 +27,21 @@ LIVE_SCRIPT = "live.js"
 """The script of the served page, that follows a running sweep."""
 
 
-def write_page(folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = ()) -> Path:
+def write_page(
+    folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = (), tables: int | None = None
+) -> Path:
     """Write one self-contained HTML file that shows run folders; give its path.
 
     Args:
         folders: run folders, or folders of run folders.
         out: the file; None: report/report.html in the first folder.
         highlight: names of methods to show always, like those outside the registry.
+        tables: tables to show, at most; None: all, or 100 of more than 5,000 cells.
 
     Raises ConfigError where there is no run.
     """
     out = Path(folders[0]) / "report" / "report.html" if out is None else Path(out)
-    write_text(out, render_page(records.load_cells(folders), folders, highlight=highlight))
+    write_text(out, render_page(records.load_cells(folders), folders, highlight=highlight, tables=tables))
     return out
 
 
@@ -48,6 +51,7 @@ def render_page(
     served: bool = False,
     budget: int = samples.MAX_SAMPLES_BYTES,
     highlight: Collection[str] = (),
+    tables: int | None = None,
 ) -> str:
     """The whole page.
 
@@ -57,12 +61,13 @@ def render_page(
         served: samples are fetched from samples/<cell id>.json, not embedded; live.js is there, too.
         budget: bytes of the page that samples may take; beyond it, the first of each cell are embedded.
         highlight: names of methods to show always.
+        tables: tables to show, at most; None: all, or 100 of more than 5,000 cells.
     """
     check_highlight((each.cell.method for each in loaded.finished), highlight)
-    measured = data.PageData.of(loaded.finished, highlight)
+    measured = data.PageData.of(loaded.finished, highlight, tables)
     told = [*headlines.context_headlines(measured), *headlines.metric_headlines(measured)]
     sentences = {each["id"]: each["lead"] for each in reversed(told) if each["lead"]}
-    cells, kept = ({}, None) if served else samples.embed_samples(loaded.finished, budget)
+    cells, kept = ({}, None) if served else samples.embed_samples(measured.shown_cells(loaded.finished), budget)
     provenances, configurations, unread = about.read_jobs(folders)
     live = [LIVE_SCRIPT] if served and _package_file(LIVE_SCRIPT).is_file() else []
     scripts = [_package_file(name).read_text(encoding="utf-8") for name in (*PAGE_SCRIPTS, *live)]
@@ -100,6 +105,7 @@ def render_page(
             losses=about.incomplete_cells(measured),
             unfinished=loaded.unfinished,
             problems=[*loaded.problems, *unread],
+            left_out=measured.left_out,
             provenances=provenances,
             configurations=configurations,
         )

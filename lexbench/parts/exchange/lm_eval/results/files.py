@@ -18,7 +18,7 @@ from lexbench.core.files import parse_object
 from lexbench.core.values import is_whole
 
 MAX_FILE_BYTES = 256 << 20
-"""Most bytes of a results file, and of a line of a samples file."""
+"""Most bytes of a line, of a file that is read whole, and of a log as it is unpacked."""
 DATED_NAME_PATTERN = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)")
 """File name with a date; all files of one evaluation share the date."""
 
@@ -102,16 +102,21 @@ class SamplesLine:
     hash: bytes
 
 
+def numbered_lines(path: Path, remedy: str) -> Iterator[tuple[str, bytes]]:
+    """Each line of a file, with its place; ConfigError with the remedy for one of more than `MAX_FILE_BYTES`."""
+    with path.open("rb") as stream:
+        # Bounded: a file without line ends would be read into memory whole.
+        for number, line in enumerate(iter(lambda: stream.readline(MAX_FILE_BYTES + 1), b""), 1):
+            place = f"line {number} of {path}"
+            if len(line) > MAX_FILE_BYTES:
+                raise ConfigError(f"{place} is larger than {MAX_FILE_BYTES >> 20} MiB: {remedy}")
+            yield place, line
+
+
 def read_samples(file: Path) -> Iterator[SamplesLine]:
     """Lines of a samples file; ConfigError for a malformed one."""
-    with file.open("rb") as stream:
-        number = 0
-        # Bounded: a file without line ends would be read into memory whole.
-        while line := stream.readline(MAX_FILE_BYTES + 1):
-            number += 1
-            place = f"line {number} of {file}"
-            if len(line) > MAX_FILE_BYTES:
-                raise ConfigError(f"{place} is larger than {MAX_FILE_BYTES >> 20} MiB: log the samples again")
-            yield SamplesLine(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
-    if not number:
+    place = ""
+    for place, line in numbered_lines(file, "log the samples again"):
+        yield SamplesLine(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
+    if not place:
         raise ConfigError(f"samples {file} are empty: run lm_eval again with --log_samples")
