@@ -52,6 +52,7 @@ import torch
 
 from lexbench.core.attention import Attention
 from tools import gpu_checks, gpu_measures, gpu_sides
+from tools.board_gpu import environment_of
 from tools.gpu_rooflines import Rates, assumed_rates, reading_operations
 from tools.gpu_sizes import FAMILIES, LARGE, ROOT, TOY, Campaign, Found, Scale, facts_of
 from tools.gpu_tables import show
@@ -126,10 +127,11 @@ def _further_checks(scale: Scale) -> dict[str, Step]:
     from lexbench.core import registry
 
     found, methods = dict[str, Step](), registry.registered_names("method")
+    dtype = "float32" if scale.toy else "bfloat16"  # of the second, what a few tokens more change is not seen
     for family in [each for each in FAMILIES if each != "llama"]:  # qwen3 is llama with more norms
         for part, some in enumerate((methods[::2], methods[1::2])):
-            run = functools.partial(gpu_checks.check_methods, family=family, dtype="bfloat16", names=some)
-            found[f"check/methods/{family}/bfloat16/{part}"] = Step(run, always(8))
+            run = functools.partial(gpu_checks.check_methods, family=family, dtype=dtype, names=some)
+            found[f"check/methods/{family}/{dtype}/{part}"] = Step(run, always(8))
     found["check/paths/together"] = Step(gpu_checks.together, always(15))
     for path in (gpu_checks.memory_ends, gpu_checks.low_head):
         found[f"check/paths/{path.__name__}"] = Step(path, always(1))
@@ -238,7 +240,7 @@ def supervise(options: argparse.Namespace, command: list[str]) -> None:
     until = time.time() + 60 * options.minutes
     command = [*command, "--until", str(until)]
     while time.time() < until:
-        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment_of(options.place), start_new_session=True)
         try:
             while process.poll() is None and time.time() <= until + GRACE and not past_limit(options.record):
                 time.sleep(0.2)

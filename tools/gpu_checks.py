@@ -23,7 +23,6 @@ from tools.attention_kernels import attentions, rotation, still
 from tools.gpu_sizes import (
     FAMILIES,
     SMALL,
-    TOY,
     Campaign,
     Found,
     Heads,
@@ -314,7 +313,7 @@ def together(campaign: Campaign) -> Found:
     from lexbench.runner.answers import answer_questions
 
     wrong = []
-    for family in FAMILIES if campaign.scale is not TOY else ("gemma3_text",):
+    for family in ("gemma3_text",) if campaign.scale.toy else FAMILIES:
         model = small(family, campaign.device, torch.float32)
         for name in JOINED_METHODS:
             attention = attention_of(name, model.model, 128)
@@ -388,7 +387,7 @@ def low_head(campaign: Campaign) -> Found:
     """Likelihoods of a bfloat16 head against float64, over a large vocabulary."""
     from lexbench.kernels import likelihood
 
-    vocabulary = 1000 if campaign.scale is TOY else 150_000
+    vocabulary = 1000 if campaign.scale.toy else 150_000
     generator = torch.Generator(campaign.device).manual_seed(0)
     weight, states = (
         torch.randn(rows, 1024, generator=generator, device=campaign.device).to(torch.bfloat16)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.backends.hf.reading.batches import kept_numbers
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Window
 from lexbench.core.model import Model
 from lexbench.core.task import Outline
 from lexbench.runner.forecast import cell_workload
@@ -77,7 +77,7 @@ def share_of_pairs(attention: Attention, length: int) -> float:
         return 1.0
     places = np.linspace(0, length - 1, min(length, QUERIES_TO_COUNT)).round().astype(int)
     seen = [keys_seen(attention, int(place)) for place in places]
-    return float(np.trapezoid(seen, places) / np.trapezoid(places + 1, places))
+    return float(np.sum(seen) / np.sum(places + 1))
 
 
 def reading_operations(model: Model, parameters: int, attention: Attention, length: int, own: float = 1.0) -> float:
@@ -98,7 +98,7 @@ def pairs_in_windows(config: Any, length: int) -> float:
     """Share of a causal text's pairs that a model's own layers see, sliding and full ones."""
     windows = own_windows(config)
     whole = config.num_hidden_layers - len(windows)
-    each = [min(size, length) * (length - min(size, length) / 2) / (length**2 / 2) for size in windows]
+    each = [share_of_pairs(Attention(mask=Window(size)), length) for size in windows]
     return float(whole + sum(each)) / float(config.num_hidden_layers)
 
 

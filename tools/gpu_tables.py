@@ -78,16 +78,19 @@ def show_kernels(done: Found, base_name: str, rates: Found) -> None:
             found = [step["needs"][base] / each for step, each in zip(rows.values(), plain, strict=True)]
             print(f"| {base}, of the {kind} | {' | '.join(share(each, rates, kind) for each in found)} |")
         for kernel in dict.fromkeys(name for step in rows.values() for name in step["seconds"] if name != base):
-            cells = [_kernel_cell(step, kernel, each) for step, each in zip(rows.values(), plain, strict=True)]
+            pairs = zip(rows.values(), plain, strict=True)
+            cells = [_kernel_cell(step, kernel, each, rates, kind) for step, each in pairs]
             print(f"| {kernel} | {' | '.join(cells)} |")
 
 
-def _kernel_cell(step: Found, kernel: str, base: float) -> str:
-    """The time of a kernel over another's, with its spread."""
+def _kernel_cell(step: Found, kernel: str, base: float, rates: Found, kind: str) -> str:
+    """The time of a kernel over another's, its spread, and its share of the card's rate."""
     taken = step["seconds"].get(kernel)
     if taken is None or isinstance(taken, str):
         return "" if taken is None else "failed"
-    return f"{taken / base:.2f}{_in_brackets(step.get('spread', {}).get(kernel))}"
+    need = step.get("needs", {}).get(kernel)
+    reached = f", {share(need / taken, rates, kind)}" if need else ""
+    return f"{taken / base:.2f}{_in_brackets(step.get('spread', {}).get(kernel))}{reached}"
 
 
 def show_models(done: Found, rates: Found) -> None:
