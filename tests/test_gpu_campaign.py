@@ -146,6 +146,29 @@ def test_marks_part_a_call_into_prompt_recording_and_tokens(monkeypatch: pytest.
     assert marks.figures() == {"prefill": 5.0, "token": 1.0, "token_with_recording": 16 / 7}
 
 
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("repeated", [False, True], ids=["single", "repeated"])
+def test_each_written_token_sets_one_mark(repeated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where steps are repeated, the first of which are taken as they are."""
+    scale = gpu_sizes.TOY
+    model = gpu_sizes.backend(scale.models["toy"], "cpu", torch.float32, "toy")
+    monkeypatch.setattr(model.reader, "graphs", repeated)
+    model.attend(lexbench.method("rerope", window=8).attention(model.model, 48))
+    gpu_measures._own_call(gpu_sizes.Campaign("cpu", scale, torch.float32), model, 40, None)
+    assert model.reader.repeated is (True if repeated else None)
+    marks = gpu_measures.Marks("cpu")
+    gpu_measures._own_call(gpu_sizes.Campaign("cpu", scale, torch.float32), model, 40, marks)
+    assert len(marks._made) == scale.room
+
+
+def test_sizes_of_a_network_are_overruled() -> None:
+    sizes = gpu_sizes.LARGE.models["gpt_oss_20b"]
+    small = {"num_hidden_layers": 2, "vocab_size": 32, "hidden_size": 16}
+    config = gpu_sizes.network_of(sizes, "cpu", torch.bfloat16, **small).config
+    assert config.layer_types == ["sliding_attention", "full_attention"]
+    assert (config.num_attention_heads, config.sliding_window, config.vocab_size) == (64, 128, 32)
+
+
 def test_shares_are_of_the_measured_and_of_the_stated_rate() -> None:
     rates = {"operations_per_second": 8e14, "bytes_per_second": 4e12, "stated": {"operations": 1e15, "bytes": 5e12}}
     assert gpu_tables.share(4e14, rates, "operations") == "50% / 40%"

@@ -229,7 +229,6 @@ def _own_call(campaign: Campaign, model: Any, length: int, marks: Marks | None) 
         model.write(question)
 
 
-@torch.inference_mode()
 def _stock_call(campaign: Campaign, network: Any, length: int, static: bool, marks: Marks | None) -> None:
     """Write by transformers' `generate`; static: with a cache of one size, whose steps it compiles."""
     from transformers import CompileConfig, GenerationConfig, StoppingCriteriaList

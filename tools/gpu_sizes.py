@@ -213,12 +213,12 @@ class Campaign:
 
 
 def network_of(sizes: Mapping[str, Any], device: str, dtype: torch.dtype, **more: Any) -> Any:
-    """A network of random weights."""
+    """A network of random weights; `more` overrules its sizes."""
     import transformers
 
     torch.manual_seed(0)
-    given = {key: value for key, value in sizes.items() if key != "model_type"}
-    config = transformers.AutoConfig.for_model(sizes["model_type"], **given, **more)
+    given = {key: value for key, value in {**sizes, **more}.items() if key != "model_type"}
+    config = transformers.AutoConfig.for_model(sizes["model_type"], **given)
     if dtype == torch.float64:
         config._experts_implementation = "eager"  # the grouped product of experts has no float64
     with torch.device(device):
