@@ -16,7 +16,7 @@ import transformers
 
 import lexbench
 from lexbench.core.attention import Attention, Blocks, Remap, Window
-from tools import gpu, gpu_measures, gpu_rooflines, gpu_sides, gpu_sizes, gpu_tables, needle_sweep, sides
+from tools import gpu, gpu_calls, gpu_measures, gpu_rooflines, gpu_sides, gpu_sizes, gpu_tables, needle_sweep, sides
 from tools.gpu_rooflines import Rates
 
 RECORDS = sorted((gpu_sizes.ROOT / "results" / "benchmarks" / "gpu").glob("*.json"))
@@ -132,7 +132,7 @@ def test_a_models_forecast_is_its_operations_and_bytes_over_the_rates() -> None:
 
 def test_a_figure_of_several_repeats_is_their_median_and_spread() -> None:
     """By hand: of 2, 5 and 4 the median is 4, and 3 lie between the extremes."""
-    found = gpu_measures.middle_and_spread([{"token": each, "score": 1.0} for each in (2.0, 5.0, 4.0)])
+    found = gpu_calls.middle_and_spread([{"token": each, "score": 1.0} for each in (2.0, 5.0, 4.0)])
     assert found == {"token": 4.0, "score": 1.0, "spread": {"token": 0.75, "score": 0.0}}
 
 
@@ -342,7 +342,7 @@ def test_generate_with_a_static_cache_and_marks_writes_what_it_writes_without() 
         patch.setattr(type(network), "generate", generate)
         for static in (False, True):
             gpu_measures._stock_call(campaign, network, 48, static, gpu_measures.Marks("cpu"))
-    prompt = torch.from_numpy(gpu_sizes.writes(1, 48, 1)[0].prompt)[None]
+    prompt = torch.from_numpy(gpu_calls.writes(1, 48, 1)[0].prompt)[None]
     settings = transformers.GenerationConfig(max_new_tokens=24, min_new_tokens=24, do_sample=False, pad_token_id=0)
     expected = network.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=settings)
     assert all(torch.equal(each, expected) for each in written) and len(written) == 2

@@ -51,10 +51,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 from lexbench.core.attention import Attention
-from tools import gpu_checks, gpu_measures, gpu_sides
+from tools import gpu_checks, gpu_kernels, gpu_measures, gpu_sides
 from tools.board_gpu import environment_of
+from tools.gpu_calls import Found
 from tools.gpu_rooflines import Rates, assumed_rates, reading_operations
-from tools.gpu_sizes import FAMILIES, LARGE, ROOT, TOY, Campaign, Found, Scale, facts_of
+from tools.gpu_sizes import FAMILIES, LARGE, ROOT, TOY, Campaign, Scale, facts_of
 from tools.gpu_tables import show
 
 FORMAT = 3
@@ -108,7 +109,7 @@ def steps(scale: Scale) -> dict[str, Step]:
     for length in scale.lengths[::-1]:
         for name, heads in scale.heads.items():
             for asked, word in ((length, "whole"), (1, "one")):
-                run = bind(gpu_measures.measure_kernels, heads=heads, length=length, asked=asked)
+                run = bind(gpu_kernels.measure_kernels, heads=heads, length=length, asked=asked)
                 found[f"measure/kernels/{name}/{length}/{word}"] = Step(run, always(4))
     return found | static | _further_checks(scale)
 
@@ -116,7 +117,7 @@ def steps(scale: Scale) -> dict[str, Step]:
 def _kernel_checks(scale: Scale, dtype: str) -> dict[str, Step]:
     """Checks of kernels in a dtype."""
     runs = {
-        name: functools.partial(gpu_checks.check_kernels, heads=heads, dtype=dtype)
+        name: functools.partial(gpu_kernels.check_kernels, heads=heads, dtype=dtype)
         for name, heads in scale.heads.items()
     }
     return {f"check/kernels/{name}/{dtype}": Step(run, always(6)) for name, run in runs.items()}

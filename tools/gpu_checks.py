@@ -1,43 +1,19 @@
-"""Checks of the GPU campaign (tools/gpu.py): kernels, methods and paths that no CPU reaches, against exact numbers."""
+"""Checks of the GPU campaign (tools/gpu.py): methods, and paths that no CPU reaches, against exact numbers."""
 
 import copy
 import functools
 import importlib.util
-import math
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from lexbench.backends.hf.exact.state import KeptLayer
 from lexbench.core.attention import Attention
-from lexbench.kernels import decode, dense, fast, looped
-from lexbench.kernels.heads import Rotate
-from lexbench.kernels.looped import Loop
-from tests.kernels.on_device import on_device
-from tools.attention_kernels import attentions, rotation, still
-from tools.gpu_sizes import (
-    FAMILIES,
-    SMALL,
-    Campaign,
-    Found,
-    Heads,
-    attention_of,
-    backend,
-    network_of,
-    peak,
-    said,
-    scores,
-    small,
-    writes,
-)
+from tools.gpu_calls import Found, peak, said, scores, writes
+from tools.gpu_sizes import FAMILIES, SMALL, Campaign, attention_of, backend, network_of, small
 
-AGREE = {"bfloat16": 1e-2, "float16": 2e-3, "float32": 2e-5}
-"""Largest error of a kernel, as a fraction of the output's norm."""
 LOGITS = {"bfloat16": 6e-2, "float32": 1e-3}
 """Largest deviation of a method's logits from float64's, as a fraction of their spread."""
 SPARE = 1 << 30
@@ -51,140 +27,6 @@ JOINED_METHODS = (
 """One of each structure of attention."""
 PAIRS_SHARE = 1 / 8
 """Largest peak of a long text's pass, as a share of the scores of all its pairs in one layer."""
-
-
-def drawn(heads: Heads, asked: int, total: int, batch: int, dtype: torch.dtype, device: str) -> tuple[Tensor, ...]:
-    """Queries, keys, values."""
-    generator = torch.Generator(device).manual_seed(asked + total)
-    counts = (heads.heads, asked), (heads.kv_heads, total), (heads.kv_heads, total)
-    return tuple(
-        torch.randn(batch, count, tokens, heads.head_dim, generator=generator, device=device).to(dtype)
-        for count, tokens in counts
-    )
-
-
-def rotate_of(attention: Attention, width: int) -> Rotate:
-    """A mask alone takes a model's own rotated vectors."""
-    return still if attention.mask is not None and attention.remap is None else rotation(width)
-
-
-# kernels
-
-
-@torch.inference_mode()
-def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
-    """Errors of each structure: a whole text, its last third, its last token, also as a step of writing; two texts."""
-    total, kind, device = campaign.scale.checked, getattr(torch, dtype), campaign.device
-    window, scaling = min(heads.window, total // 3), 1 / math.sqrt(heads.head_dim)
-    logits = torch.linspace(-1, 1, heads.heads, device=device) if heads.sinks else None
-    found: Found = {}
-    for name, attention in attentions(window).items():
-        if name.startswith("dense"):
-            continue
-        turn = rotate_of(attention, heads.head_dim)
-        for asked in (total, total // 3, 1):
-            q, k, v = drawn(heads, asked, total, 2, kind, device)
-            places = torch.arange(total - asked, total, device=device)
-            sinks = None if logits is None else logits.to(kind)
-            precise = None if sinks is None else sinks.double()
-            exact = dense.attend(q.double(), k.double(), v.double(), places, attention, turn, scaling, sinks=precise)
-            if asked == 1:
-                layer = KeptLayer()
-                layer.update(k, v)
-                step, spin = decode.DecodeStep(np.array([total, total])), None if turn is still else turn
-                got = said(lambda: decode.attend(q, layer, step, attention, spin, scaling, sinks))  # noqa: B023
-                found[f"{name}, a step"] = (
-                    got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
-                )
-                for row, form in forms(name, step=True).items():
-                    looping = functools.partial(in_a_loop, q, k, v, attention, spin, scaling, sinks, form)
-                    got = said(functools.partial(called, looping))
-                    found[f"{row}, a loop"] = (
-                        got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
-                    )
-            for row, form in forms(name).items():
-                got = said(
-                    lambda: fast.attend(q, k, v, places, attention, turn, scaling, sinks, form=form)  # noqa: B023
-                )
-                found[f"{row}, {asked}"] = (
-                    got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
-                )
-    wrong = [name for name, error in found.items() if isinstance(error, str) or not error <= AGREE[dtype]]
-    return {"passed": not wrong, "wrong": wrong, "errors": found}
-
-
-def forms(name: str, step: bool = False) -> dict[str, fast.Form]:
-    """Rows of a structure: our merges, and where they serve Triton kernels (`backend.attention`)."""
-    found: dict[str, fast.Form] = {name: "merged"}
-    has_triton = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
-    if has_triton and (step or name.startswith(("near_far", "banded", "lambda"))):
-        found[f"{name}, triton"] = "triton"
-    return found
-
-
-def in_a_loop(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    attention: Attention | None,
-    spin: Rotate | None,
-    scaling: float,
-    sinks: Tensor | None = None,
-    form: fast.Form = "merged",
-    layers: int = 1,
-) -> Callable[[], Tensor]:
-    """A step of writing in a loop: the last token joins a cache and attends to it, in layers with caches of their own.
-
-    Attention None is PyTorch's fused kernel. With `spin`, keys and queries are rotated in the step; under a remap the
-    cache holds them unrotated.
-    """
-    total, device = keys.shape[2], keys.device
-    unrotated = attention is not None and attention.remap is not None
-    last = torch.tensor([total - 1], device=device)
-    before = keys if unrotated or spin is None else spin(keys, torch.arange(total, device=device))
-    loop = Loop(np.array([total] * len(query)), total=total, device=device)
-    caches = [KeptLayer(room=1) for _ in range(layers)]
-    for cache in caches:
-        cache.update(before[:, :, :-1], values[:, :, :-1])
-        cache.begin_loop(loop)
-    new, value = keys[:, :, -1:], values[:, :, -1:]
-
-    def step() -> Tensor:
-        loop.begin()
-        for cache in caches:
-            outside = None if unrotated else spin
-            cache.update(new if outside is None else outside(new, last), value)
-            asking = query if outside is None else outside(query, last)
-            if attention is None:
-                kept = cache.keys[:, :, :total], cache.values[:, :, :total]
-                found = F.scaled_dot_product_attention(asking, *kept, enable_gqa=True, scale=scaling)
-            else:
-                inside = spin if unrotated else None
-                found = looped.attend(asking, cache, loop, attention, inside, scaling, sinks, form)
-        return found
-
-    return step
-
-
-def recorded(step: Callable[[], Tensor]) -> Callable[[], Any]:
-    """The step as a CUDA graph; on a CPU as it is, if it could be recorded."""
-    found = step()
-    if not found.is_cuda:
-        with on_device():
-            step()
-        return step
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-# methods and paths
-
-
-def called(make: Callable[[], Callable[[], Any]]) -> Any:
-    """Make a call, and call it."""
-    return make()()
 
 
 def check_methods(campaign: Campaign, family: str, dtype: str, names: list[str]) -> Found:

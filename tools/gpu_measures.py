@@ -1,10 +1,8 @@
-"""Measures of the GPU campaign (tools/gpu.py): rates of the card, kernels, and models under methods."""
+"""Measures of the GPU campaign (tools/gpu.py): rates of the card, and models under methods."""
 
 import functools
-import math
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -14,10 +12,7 @@ from torch import Tensor
 
 from lexbench.backends.hf.fast.graphs import RepeatedStep
 from lexbench.core.attention import Attention
-from lexbench.kernels import fast
-from tools import attention_kernels
-from tools.attention_kernels import attentions, rotation
-from tools.gpu_checks import drawn, forms, in_a_loop, recorded, rotate_of
+from tools.gpu_calls import Found, middle_and_spread, peak, said, seconds, wait, writes
 from tools.gpu_rooflines import (
     cache_bytes,
     keys_seen,
@@ -25,29 +20,12 @@ from tools.gpu_rooflines import (
     pairs_in_windows,
     read_bytes,
     reading_operations,
-    share_of_pairs,
     specification,
 )
-from tools.gpu_sizes import Campaign, Found, Heads, attention_of, facts_of, peak, said, timed, wait, writes
+from tools.gpu_sizes import Campaign, attention_of, facts_of
 
 STEPS_TO_RECORD = 3
 """Written tokens after which a step is recorded, and compiled."""
-
-
-def seconds(call: Callable[[], Any], device: str, repeats: int) -> Found:
-    """Time of a call, after one that is not timed: median and spread (`middle_and_spread`)."""
-    call()
-    return middle_and_spread([{"seconds": timed(call, device)} for _ in range(repeats)])
-
-
-def middle_and_spread(found: Sequence[Mapping[str, float]]) -> Found:
-    """Median of each figure of several repeats, and under `spread` what lies between the extremes, as a share of it."""
-    middle = {name: statistics.median(each[name] for each in found) for name in found[0]}
-    ends = {name: [pick(each[name] for each in found) for pick in (min, max)] for name in middle}
-    return {**middle, "spread": {name: (high - low) / (middle[name] or 1.0) for name, (low, high) in ends.items()}}
-
-
-# the card
 
 
 def machine(campaign: Campaign) -> Found:
@@ -66,53 +44,6 @@ def machine(campaign: Campaign) -> Found:
         "spread": {"bytes": copied["spread"]["seconds"], "operations": multiplied["spread"]["seconds"]},
         **more,
     }
-
-
-# kernels
-
-
-@torch.inference_mode()
-def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -> Found:
-    """Seconds of each structure in the form that `backend.attention=auto` takes, and of PyTorch's own choice.
-
-    Operations (of a whole text) or bytes of keys and values (of a step in `attention_kernels.LAYERS` layers) are those
-    that the pairs need.
-    """
-    device, scaling, scale = campaign.device, 1 / math.sqrt(heads.head_dim), campaign.scale
-    q, k, v = drawn(heads, asked, length, 1, campaign.dtype, device)
-    places = torch.arange(length - asked, length, device=device)
-    found: Found = {"seconds": {}, "spread": {}, "needs": {}}
-    for name, attention in attentions(heads.window).items():
-        if name.startswith("dense"):
-            continue
-        form = [*forms(name, step=asked == 1).values()][-1]
-        turn, picked = rotate_of(attention, heads.head_dim), name == "sdpa"
-        if asked == 1:
-            spin = rotation(heads.head_dim)
-            given = q, k, v, None if picked else attention, spin, scaling, None, form, attention_kernels.LAYERS
-            # A cache of its own: one at a time.
-            call: Callable[[], Any] = functools.partial(_loop_seconds, given, device, scale.repeats)
-            bytes_of_key = 2 * heads.kv_heads * heads.head_dim * k.element_size()
-            need = attention_kernels.LAYERS * keys_seen(attention, length - 1) * bytes_of_key
-        else:
-            whole = functools.partial(fast.attend, q, k, v, places, attention, turn, scaling, form=form)
-            call = functools.partial(seconds, whole, device, scale.repeats)
-            # Two products, each an operation and an addition for half of the square.
-            need = round(2 * heads.heads * heads.head_dim * length**2 * share_of_pairs(attention, length))
-        row = said(call)
-        broken = isinstance(row, str)
-        found["seconds"][name], found["needs"][name] = row if broken else row["seconds"], need
-        found["spread"][name] = None if broken else row["spread"]["seconds"]
-    wrong = [f"{name}: {value}" for name, value in found["seconds"].items() if isinstance(value, str)]
-    return {**({"passed": False, "wrong": wrong} if wrong else {}), **found}
-
-
-def _loop_seconds(given: tuple[Any, ...], device: str, repeats: int) -> Found:
-    """Seconds of a recorded step of writing (`in_a_loop`)."""
-    return seconds(recorded(in_a_loop(*given)), device, repeats)
-
-
-# models
 
 
 class Marks:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tools import needle_sweep, perplexity_sweep, sides
-from tools.gpu_sizes import Campaign, Found
+from tools.gpu_calls import Found
+from tools.gpu_sizes import Campaign
 
 AGREE_NATS = {"bfloat16": 1e-2, "float32": perplexity_sweep.AGREE}
 """Largest difference of a text's mean NLL, in nats a token."""

@@ -1,13 +1,11 @@
-"""Sizes of the GPU campaign (tools/gpu.py): shapes of attention, models of random weights, what is asked of them."""
+"""Sizes of the GPU campaign (tools/gpu.py): shapes of attention, models of random weights."""
 
 import gc
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from lexbench.core.attention import Attention
@@ -15,7 +13,6 @@ from lexbench.core.model import Model
 from tools.board_gpu import TWELVE
 
 ROOT = Path(__file__).parents[1]
-Found = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -267,64 +264,3 @@ def attention_of(name: str, model: Model, length: int) -> Attention | None:
         return scaled.attention_of(named_method(name, **GIVEN.get(name, {})), model, length)
     except (Refused, ValueError):
         return None
-
-
-def writes(count: int, length: int, room: int, uneven: bool = False) -> list[Any]:
-    """Prompts of random tokens; `uneven`: of many lengths up to `length`."""
-    from lexbench.core.task import Generate
-
-    rng = np.random.default_rng(1)
-    sizes = [length - (length // 2 * index // count if uneven else 0) for index in range(count)]
-    prompts = [rng.integers(3, 500, size) for size in sizes]
-    return [Generate(index=index, cluster="", prompt=each, max_new_tokens=room) for index, each in enumerate(prompts)]
-
-
-def scores(count: int, length: int, start: int = 1) -> list[Any]:
-    """Texts of random tokens, scored from a token on."""
-    from lexbench.core.task import Loglikelihood
-
-    rng = np.random.default_rng(2)
-    texts = [rng.integers(3, 500, length) for _ in range(count)]
-    return [
-        Loglikelihood(index=index, cluster="", tokens=each, first_target=start, bytes=1, words=1)
-        for index, each in enumerate(texts)
-    ]
-
-
-# time and memory of calls
-
-
-def wait(device: str) -> None:
-    """Until the device has done what it was told."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def timed(call: Callable[[], Any], device: str) -> float:
-    """Seconds of one call."""
-    wait(device)
-    began = time.perf_counter()
-    call()
-    wait(device)
-    return time.perf_counter() - began
-
-
-def peak(call: Callable[[], Any], device: str) -> int | None:
-    """Bytes that a call allocates at its peak beside what is held; None where that is not known: no call is made."""
-    if device != "cuda":
-        return None
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    torch.cuda.synchronize()
-    return int(torch.cuda.max_memory_allocated() - before)
-
-
-def said(call: Callable[[], Any]) -> Any:
-    """A call's result, or its error in a line."""
-    try:
-        return call()
-    except Exception as error:  # a kernel that fails is one row of the record
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

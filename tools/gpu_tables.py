@@ -74,7 +74,7 @@ def show_kernels(done: Found, base_name: str, rates: Found) -> None:
         table(f"{what}, time / {base}", *rows)
         plain = [step["seconds"][base] for step in rows.values()]
         print(f"| {base}, ms | {' | '.join(f'{1000 * each:.3f}' for each in plain)} |")
-        if all("needs" in step for step in rows.values()):
+        if "operations_per_second" in rates and all("needs" in step for step in rows.values()):
             found = [step["needs"][base] / each for step, each in zip(rows.values(), plain, strict=True)]
             print(f"| {base}, of the {kind} | {' | '.join(share(each, rates, kind) for each in found)} |")
         for kernel in dict.fromkeys(name for step in rows.values() for name in step["seconds"] if name != base):
@@ -89,13 +89,20 @@ def _kernel_cell(step: Found, kernel: str, base: float, rates: Found, kind: str)
     if taken is None or isinstance(taken, str):
         return "" if taken is None else "failed"
     need = step.get("needs", {}).get(kernel)
-    reached = f", {share(need / taken, rates, kind)}" if need else ""
-    return f"{taken / base:.2f}{_in_brackets(step.get('spread', {}).get(kernel))}{reached}"
+    reached = share(need / taken, rates, kind) if need else ""
+    spread = _in_brackets(step.get("spread", {}).get(kernel))
+    return f"{taken / base:.2f}{spread}{reached and ', '}{reached}"
+
+
+Row = tuple[str, str, str]
+"""Model, method and length."""
+Rows = Mapping[Row, tuple[Found, Found]]
+"""Of each row, what its step says of all lengths, and of its own."""
 
 
 def show_models(done: Found, rates: Found) -> None:
     """Print the figures of models under methods. A column that no row has is left out."""
-    rows = {
+    rows: Rows = {
         (name.split("/")[2], name.split("/")[3], length): (step, step[length])
         for name, step in done.items()
         if name.startswith(MODELS)
@@ -107,31 +114,40 @@ def show_models(done: Found, rates: Found) -> None:
     if trained:
         print(f"\nTrained lengths: {', '.join(f'{name} {length}' for name, length in trained.items())}. ", end="")
         print("In brackets: the largest less the smallest repeat, of the median.")
+    cells = {head: [cell(key) for key in rows] for head, cell in _model_columns(rows, rates).items()}
+    cells = {head: column for head, column in cells.items() if any(column)}
+    table("model", "length", *cells)
+    for place, (model, method, length) in enumerate(rows):
+        print(f"| {model}/{method} | {length} | {' | '.join(column[place] for column in cells.values())} |")
 
-    def over(other: str, figure: str) -> Callable[[tuple[str, str, str]], str]:
-        def cell(key: tuple[str, str, str]) -> str:
+
+def _model_columns(rows: Rows, rates: Found) -> dict[str, Callable[[Row], str]]:
+    """By its head, each column's cell of a row."""
+
+    def over(other: str, figure: str) -> Callable[[Row], str]:
+        def cell(key: Row) -> str:
             base = rows.get((key[0], other, key[2]))
             return f"{rows[key][1][figure] / base[1][figure]:.2f}" if base else ""
 
         return cell
 
-    def of_operations(key: tuple[str, str, str]) -> str:
+    def of_operations(key: Row) -> str:
         at = rows[key][1]
         return share(at["operations"] / at["prefill"], rates, "operations") if "operations" in at else ""
 
-    def of_bytes(key: tuple[str, str, str]) -> str:
+    def of_bytes(key: Row) -> str:
         step, at = rows[key]
         return share((step["read_bytes"] + at["cache_bytes"]) / at["token"], rates, "bytes")
 
-    def scaled(name: str, factor: float, digits: int) -> Callable[[tuple[str, str, str]], str]:
-        def cell(key: tuple[str, str, str]) -> str:
+    def scaled(name: str, factor: float, digits: int) -> Callable[[Row], str]:
+        def cell(key: Row) -> str:
             at = rows[key][1]
             spread = _in_brackets(at.get("spread", {}).get(name))
             return f"{at[name] * factor:.{digits}f}{spread}" if at.get(name) else ""
 
         return cell
 
-    columns = {
+    return {
         "prefill, s": scaled("prefill", 1, 3),
         "of stock": over("stock", "prefill"),
         "of the product": of_operations,
@@ -143,11 +159,6 @@ def show_models(done: Found, rates: Found) -> None:
         "peak, GB": scaled("write_bytes", 1e-9, 2),
         "batch, tokens/s": scaled("batch_tokens_per_second", 1, 0),
     }
-    cells = {head: [cell(key) for key in rows] for head, cell in columns.items()}
-    cells = {head: column for head, column in cells.items() if any(column)}
-    table("model", "length", *cells)
-    for place, (model, method, length) in enumerate(rows):
-        print(f"| {model}/{method} | {length} | {' | '.join(column[place] for column in cells.values())} |")
 
 
 def _in_brackets(spread: float | None) -> str:
