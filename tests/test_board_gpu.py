@@ -68,6 +68,18 @@ def test_a_package_for_one_platform_is_not_packed(tmp_path: Path) -> None:
         board_gpu.pack(replace(board_gpu.TOY, packages=("numpy",)), tmp_path)
 
 
+def test_a_peers_package_that_is_not_installed_is_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = replace(board_gpu.TOY, packages=("hydra-core",), peers=("no-such-peer", "omegaconf"))
+    names = [name for name, _ in board_gpu.contents(board)]
+    assert {"site/hydra/__init__.py", "site/omegaconf/__init__.py"} <= set(names)
+    said = "package no-such-peer is not installed here: it is left out, and lm_eval will not run without it\n"
+    assert capsys.readouterr().out == said
+    with pytest.raises(ValueError, match="package no-such-peer must be installed here to be packed"):
+        list(board_gpu.contents(replace(board, packages=("no-such-peer",), peers=())))
+
+
 def test_without_time_all_cells_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert board_gpu.main(["--toy", "--place", str(tmp_path), "--seconds", "0"]) == 3
     lines = capsys.readouterr().out.splitlines()

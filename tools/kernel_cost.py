@@ -29,7 +29,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from lexbench.kernels import triton_decode, triton_regions
-from tools.gpu import LARGE, Heads
+from tools.gpu_sizes import LARGE, Heads
 
 RECORD = Path(__file__).parents[1] / "results/benchmarks/gpu/nvidia-h200-2026-11-27.json"
 PROCESSORS, SCHEDULERS, CLOCK_HERTZ = 132, 4, 1.755e9

@@ -64,6 +64,8 @@ def by_lexbench(results: Path, options: argparse.Namespace, lengths: Sequence[in
         "task=niah_single_1",
         f"lengths=[{','.join(map(str, lengths))}]",
         f"n={options.n}",
+        f"backend.device={options.device}",
+        f"backend.dtype={options.dtype}",
         *([f"task.room={room}"] if room else []),
     )
     cells = Store(results).load()
@@ -92,8 +94,25 @@ def questions(
     return [each for each in task.questions(tokenizer, length, options.n, 0) if isinstance(each, Generate)]
 
 
-def same_prompts(folder: Path, options: argparse.Namespace) -> bool:
-    """The first comparison; whether it holds."""
+@dataclass(frozen=True)
+class Answered:
+    """Two sides' answers to the same prompts."""
+
+    ours: Side
+    theirs: Side
+    room: int
+    asked: int
+    """Prompts."""
+    again: frozenset[tuple[int, int]]
+    """Length and index of prompts whose text has the same tokens again."""
+
+    def differing(self) -> list[tuple[int, int]]:
+        """Those of `again` that the sides answer differently."""
+        return [key for key in self.again if self.ours.outputs[key].strip() != self.theirs.outputs[key].strip()]
+
+
+def answer_same_prompts(folder: Path, options: argparse.Namespace) -> Answered:
+    """Ask both sides."""
     tokenizer = load_tokenizer(options.model)
     asked = [
         (length, each)
@@ -119,16 +138,27 @@ def same_prompts(folder: Path, options: argparse.Namespace) -> bool:
     ours = by_lexbench(folder / "run", options, options.lengths, room)
     out = folder / "out"
     more = ["--include_path", str(folder / "tasks"), "--tasks", "needles"]
-    arguments = sides.hf_arguments(options.model.resolve(), max(options.lengths))
-    ran, notes = sides.lm_eval(out, "--model", "hf", "--model_args", arguments, *more, batch=options.batch)
+    arguments = sides.hf_arguments(options.model.resolve(), max(options.lengths), options.dtype)
+    ran, notes = sides.lm_eval(
+        out, "--model", "hf", "--model_args", arguments, *more, batch=options.batch, device=options.device
+    )
     rows = sides.logged(out, "needles")
     outputs = {(row["doc"]["length"], row["doc"]["index"]): str(row["resps"][0][0]) for row in rows}
     found = math.fsum(row["doc"]["value"] in str(row["resps"][0][0]) for row in rows) / len(rows)
     theirs = Side(ran, notes["seconds"], notes["tokens"], found, outputs)
+    return Answered(ours, theirs, room, len(asked), frozenset(again))
+
+
+def same_prompts(folder: Path, options: argparse.Namespace) -> bool:
+    """The first comparison; whether it holds."""
+    answered = answer_same_prompts(folder, options)
+    ours, theirs, again = answered.ours, answered.theirs, answered.again
     print(f"\n## The same prompts: {options.n} needles a length at {', '.join(map(str, options.lengths))} tokens")
-    print(f"\nRoom {room} tokens; {len(again)} of {len(asked)} prompts have the same tokens again as text.")
+    print(
+        f"\nRoom {answered.room} tokens; {len(again)} of {answered.asked} prompts have the same tokens again as text."
+    )
     shown({"lexbench": ours, "lm_eval, the same prompts": theirs})
-    other = [key for key in again if ours.outputs[key].strip() != theirs.outputs[key].strip()]
+    other = answered.differing()
     apart = abs(ours.tokens - theirs.tokens) / ours.tokens
     good = bool(again) and not other and apart < 0.01
     said = f"answers that differ: {len(other)} of {len(again)}; tokens that differ: {apart:.2%}"
@@ -204,6 +234,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=16, help="prompts that lm_eval answers at once")
     parser.add_argument("--room", type=int, help="tokens to write; left out: lexbench's own")
     parser.add_argument("--model", type=Path, default=sides.LEXLET, metavar="DIR", help="in Hugging Face form")
+    parser.set_defaults(device="cpu", dtype="float32")
     options = parser.parse_args()
     sides.header("One needle over depths and lengths")
     with tempfile.TemporaryDirectory() as temporary:

@@ -43,9 +43,9 @@ Losses = dict[int, dict[str, Any]]  # an array, or a float
 """[length][document] its likelihoods: of every target, or, of lm_eval, of all in one."""
 
 
-def documents(corpus: Corpus, tokenizer: FastTokenizer, lengths: Sequence[int], n: int) -> list[str]:
-    """n texts of twice the longest length whose beginnings, as text, have the same tokens again at every length."""
-    need, found = 2 * max(lengths), []
+def documents(corpus: Corpus, tokenizer: FastTokenizer, lengths: Sequence[int], n: int, need: int) -> list[str]:
+    """n texts of `need` tokens whose beginnings, as text, have the same tokens again at every length."""
+    found = list[str]()
     for document in corpus.documents():
         lines = document.text.splitlines(keepends=True)
         for first in range(0, min(len(lines), 200), 5):
@@ -80,6 +80,8 @@ def by_lexbench(protocol: str, folder: Path, options: argparse.Namespace) -> tup
         f"corpus.path={folder.parent / 'texts'}",
         f"lengths=[{lengths}]",
         f"n={options.n}",
+        f"backend.device={options.device}",
+        f"backend.dtype={options.dtype}",
         *more,
     )
     losses: Losses = {}
@@ -101,9 +103,11 @@ def by_lm_eval(folder: Path, options: argparse.Namespace, at_once: bool) -> tupl
     for lengths in rounds:
         out = folder / f"out-{'-'.join(map(str, lengths))}"
         names = [f"prefix_{length}" for length in lengths]
-        arguments = f"{sides.hf_arguments(folder.parent / 'model', max(lengths))},add_bos_token=False"
+        arguments = f"{sides.hf_arguments(folder.parent / 'model', max(lengths), options.dtype)},add_bos_token=False"
         tasks = ["--include_path", str(folder.parent / "tasks"), "--tasks", ",".join(names)]
-        each, notes = sides.lm_eval(out, "--model", "hf", "--model_args", arguments, *tasks, batch=options.batch)
+        each, notes = sides.lm_eval(
+            out, "--model", "hf", "--model_args", arguments, *tasks, batch=options.batch, device=options.device
+        )
         ran.append(each)
         within += notes["seconds"]
         targets = sum((length - 1) * options.n for length in lengths)
@@ -185,7 +189,8 @@ def prepare(folder: Path, options: argparse.Namespace) -> None:
         (folder / "model").symlink_to(options.model.resolve())
     tokenizer = load_tokenizer(options.model)
     built: Corpus = objects.build_object(registry.read_named_config("corpus", options.corpus), "corpus")
-    texts = documents(built, tokenizer, options.lengths, options.n)
+    need = (2 if "sliding" in options.protocols else 1) * max(options.lengths)
+    texts = documents(built, tokenizer, options.lengths, options.n, need)
     (folder / "texts").mkdir()
     rows = [{"text": text, "name": str(place)} for place, text in enumerate(texts, 1)]
     lines = "".join(f"{json.dumps(each)}\n" for each in rows)
@@ -256,6 +261,7 @@ def main() -> int:
     parser.add_argument("--corpus", default="packages", choices=["stdlib", "pydoc", "packages"])
     parser.add_argument("--protocols", nargs="+", default=["prefix", "sliding"], choices=["prefix", "sliding"])
     parser.add_argument("--repeat", type=int, default=1, help="runs of each side, in turns: medians")
+    parser.set_defaults(device="cpu", dtype="float32")
     parser.add_argument("--one", nargs=3, metavar=("PROTOCOL", "FOLDER", "OUT"), help="what the loop's process does")
     options = parser.parse_args()
     if options.one:

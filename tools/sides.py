@@ -86,11 +86,23 @@ def asked(results: Path) -> float:
     return sum(float(json.loads(line)["seconds"]) for line in (results / "costs.jsonl").read_text().splitlines())
 
 
-def lm_eval(out: Path, *command: str, batch: int = 1, **environment: str) -> tuple[Ran, dict[str, Any]]:
+def lm_eval(
+    out: Path, *command: str, batch: int = 1, device: str = "cpu", **environment: str
+) -> tuple[Ran, dict[str, Any]]:
     """`lm_eval run` with this command, its results in a folder; and what it did, by `noted`."""
     out.mkdir(parents=True, exist_ok=True)
     notes = out / "notes.json"
-    words = ["run", *command, "--device", "cpu", "--batch_size", str(batch), "--log_samples", "--output_path", str(out)]
+    words = [
+        "run",
+        *command,
+        "--device",
+        device,
+        "--batch_size",
+        str(batch),
+        "--log_samples",
+        "--output_path",
+        str(out),
+    ]
     environment = {"HF_HOME": str(out.parent / "hf"), **environment}
     ran = run([sys.executable, __file__, str(notes), *words], **environment)
     return ran, json.loads(notes.read_text())
@@ -153,9 +165,10 @@ def noted(notes: Path, words: list[str]) -> None:
     notes.write_text(json.dumps(spent))
 
 
-def hf_arguments(folder: Path, max_length: int) -> str:
-    """lm_eval's model, in float32."""
-    return f"pretrained={folder},dtype=float32,max_length={max_length}"
+def hf_arguments(folder: Path, max_length: int, dtype: str = "float32") -> str:
+    """Settings of lm_eval's model; likelihoods are float32 whatever its dtype, as lexbench's."""
+    softmax = "" if dtype == "float32" else ",softmax_dtype=float32"
+    return f"pretrained={folder},dtype={dtype},max_length={max_length}{softmax}"
 
 
 def widened(model: Path, vocabulary: int, out: Path) -> Path:

@@ -45,7 +45,8 @@ def cost_table(steps: Mapping[str, Any], models: Sequence[str], length: int, met
         row = [str(gpus)]
         for model in models:
             name = f"measure/models/{model}/"
-            measured = [step for key, step in steps.items() if key.startswith(name) and key != f"{name}stock"]
+            others = tuple(f"{name}{loop}" for loop in ("stock", "static"))
+            measured = [step for key, step in steps.items() if key.startswith(name) and not key.startswith(others)]
             every = [cell_seconds(step, length, n) for step in measured]
             ends = sorted(sweep_hours(cells, methods, gpus) for cells in every)
             digits = max(0, 1 - math.floor(math.log10(ends[0])))

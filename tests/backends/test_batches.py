@@ -38,7 +38,7 @@ from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.census import tiny as census
 from tests.runner.test_reuse import check_alike
-from tools import gpu
+from tools import gpu_sizes
 
 pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
 LENGTHS = [200]
@@ -313,12 +313,12 @@ WRITTEN = ("none", "yarn", "rerope", "self_extend", "dca", "streaming_llm", "bca
 @functools.cache
 def tiny(family: str) -> Hf:
     """A small model with attention that matters; of gpt_oss in float32, as its experts have no float64."""
-    return cast(Hf, gpu.small(family, "cpu", torch.float32 if family == "gpt_oss" else torch.float64))
+    return cast(Hf, gpu_sizes.small(family, "cpu", torch.float32 if family == "gpt_oss" else torch.float64))
 
 
 def attended(model: Hf, method: str) -> None:
     model.reuse = False
-    attention = gpu.attention_of(method, model.model, 128)
+    attention = gpu_sizes.attention_of(method, model.model, 128)
     assert attention is not None
     try:
         model.attend(attention)

@@ -1,6 +1,5 @@
 """Triton kernels against dense ones, in Triton's interpreter, which needs no GPU; `gpu.py` checks them compiled."""
 
-import copy
 import importlib.util
 import json
 import os
@@ -266,45 +265,9 @@ def of_norms() -> dict[str, float]:
 
 def of_networks() -> dict[str, float]:
     """Deviations of logits from float64's where norms and rotations are fused, as a share of their spread."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from tools.gpu_checks import FUSED_FAMILIES, fused_deviation
 
-    from lexbench.backends.hf.fast.fused import Fused
-    from lexbench.kernels import triton_rotate
-    from tools.gpu import FAMILIES, SMALL
-
-    kernel, found, ids = triton_rotate.rotate_pairs, dict[str, float](), torch.arange(2, 14).view(2, 6)
-    # GLM-4 rotates a part of each head, in pairs of neighbours.
-    families = {**FAMILIES, "glm4": {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0}}
-    for family, sizes in families.items():
-        torch.manual_seed(0)
-        sizes = {**SMALL, **sizes, "max_position_embeddings": 64, "initializer_range": 0.1}
-        config = AutoConfig.for_model(family, **sizes)
-        config._experts_implementation = "eager"  # the grouped product of experts has no float64
-        network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
-        norms = [each for each in network.modules() if type(each).__name__.endswith("RMSNorm")]
-        for norm in norms:  # factors of new networks are 1 and hide themselves
-            torch.nn.init.uniform_(norm.get_parameter("weight"), 0.5, 1.5)
-        with torch.inference_mode():
-            exact = copy.deepcopy(network).double()(ids).logits
-            fused, before, turned = Fused(network, 4e-2), network(ids).logits, list[int]()
-
-            def counting(vectors: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
-                turned.append(vectors.shape[1])  # noqa: B023
-                return kernel(vectors, *given, **named)
-
-            triton_rotate.rotate_pairs = counting
-            try:
-                with fused.put():
-                    network(ids)
-                    turned.clear()
-                    got = network(ids).logits
-                    replaced = [each for each in norms if "forward" in vars(each)]
-            finally:
-                triton_rotate.rotate_pairs = kernel
-            assert len(replaced) == len(norms) and len(turned) == 2 * len(network.model.layers), (family, turned)
-            assert torch.equal(network(ids).logits, before), f"{family} is not as it was"
-        found[f"network, {family}"] = float((got - exact).std() / exact.std())
-    return found
+    return {f"network, {family}": fused_deviation(family, "cpu") for family in FUSED_FAMILIES}
 
 
 def unlike(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

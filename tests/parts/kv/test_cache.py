@@ -14,6 +14,7 @@ from lexbench import Attention, Choose, ConfigError, Generate, Loglikelihood, Me
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
+from lexbench.methods.scaled import attention_of
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
@@ -243,6 +244,18 @@ def test_kv_passes_its_self_check(base: str, name: str, hf: Hf) -> None:
     assert failure_of_checks([*checks.values()]) is None, checks
     if base == "none" and form.get("prefill") == "compressed":
         assert checks["applied"].passed
+
+
+@pytest.mark.everyday("bits")
+@pytest.mark.parametrize("form", [{"bits": 4, "group": 8, "residual": 8}, {"keep": 0.4}], ids=["bits", "keep"])
+def test_kv_passes_its_self_check_where_sliding_layers_keep_all(form: dict[str, Any], tmp_path: Path) -> None:
+    """Gemma 3 rotates its sliding layers by other angles: they have an Attention of their own, without the slot."""
+    kinds = ["sliding_attention", "full_attention"]
+    folder = save(tmp_path, "gemma3_text", num_hidden_layers=2, sliding_window=8, layer_types=kinds)
+    model = Hf(read_model({"path": str(folder)}), dtype="float64", device="cpu")
+    attention = attention_of(Kv(**form), model.model, 64)
+    assert [attention.at(layer).cache is None for layer in range(2)] == [True, False]
+    assert failure_of_checks(verify_attention(model, attention, 64)) is None
 
 
 def test_whole_groups_are_rounded_and_the_last_tokens_are_exact() -> None:

@@ -58,7 +58,7 @@ def of_cache(hook: Hook, layer: int, own: Angles, device: torch.device, length: 
     q, k, v = (torch.from_numpy(vectors).to(device, torch.float32)[None] for vectors in (queries, keys, values))
     hook.begin(prompt)
     mixed, _ = hook(module, q, k, v, None, scaling=size**-0.5)
-    chosen = hook.prompts[layer, 0][1]
+    _, chosen = hook.prompts.get((layer, 0), (prompt, None))  # a layer without the slot keeps all
     hook.begin(None)
     errors = []
     if attention.remap is None:  # keys are kept rotated
