@@ -177,9 +177,10 @@ class _SlowBlocks:
                 threading.Thread(target=self._watch, daemon=True).start()
         return block
 
-    def remove(self, block: object) -> None:
-        """A block has ended."""
-        self._due.pop(block, None)
+    def remove(self, block: object | None) -> None:
+        """A block has ended, or was never added."""
+        with self._lock:
+            self._due.pop(block, None)
 
     def _watch(self) -> None:
         """Print the lines that are due, until no block waits for one."""
@@ -193,7 +194,8 @@ class _SlowBlocks:
         with self._lock:
             now = time.monotonic()
             for block, (due, doing) in list(self._due.items()):
-                if due <= now and self._due.pop(block, None):
+                if due <= now:
+                    del self._due[block]
                     tqdm.write(f"{doing} ...", file=sys.stderr)  # above the bar of a sweep
             self._watched = bool(waiting := list(self._due.values()))
             return max(0.0, min(waiting)[0] - now) if waiting else None

@@ -154,9 +154,13 @@ def test_a_short_plan_says_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) ->
 def test_many_short_blocks_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
     monkeypatch.setattr(progress, "_slow_blocks", progress._SlowBlocks())
-    begun = list[threading.Thread]()
-    start = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda thread: (begun.append(thread), start(thread))[1])
+    begun, start = list[threading.Thread](), threading.Thread.start
+
+    def counted(thread: threading.Thread) -> None:
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", counted)
     for _ in range(20):
         with progress.print_when_slow("writing", quiet=False):
             pass

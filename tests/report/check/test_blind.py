@@ -7,6 +7,7 @@ import pytest
 from lexbench.report.check.check import Check, check_runs
 from lexbench.report.check.text import check_as_markdown, is_amber, terminal_text, verdict_line
 from lexbench.stats import baseline
+from lexbench.stats.regressions import Verdict
 from tests.report.outcomes import answers, folder, right
 
 
@@ -46,8 +47,11 @@ def test_comparisons_without_power_are_counted_once_however_many_there_are(
     runs = folder(tmp_path / "run", *cells)
     baseline.update_baseline(runs, tmp_path / "b.json")
     found = check_runs(runs, tmp_path / "b.json")
-    counted = list[int]()
-    powerless = Check.powerless.fget
-    assert powerless is not None
-    monkeypatch.setattr(Check, "powerless", property(lambda check: counted.append(1) or powerless(check)))
+    counted, lacking = list[Check](), found.powerless
+
+    def powerless(check: Check) -> list[Verdict]:
+        counted.append(check)
+        return lacking
+
+    monkeypatch.setattr(Check, "powerless", property(powerless))
     assert len(found.blind) == 3 and len(counted) == 1
