@@ -192,12 +192,16 @@ class ChatDialect(Dialect):
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""
         # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
-        for self.room_field, self.switches in itertools.product(ROOM_FIELDS, (True, False)):
+        ways = [*itertools.product(ROOM_FIELDS, (True, False))]
+        for self.room_field, self.switches in ways:
+            self._may_be_unknown = (self.room_field, self.switches) != ways[-1]
             try:
                 answer, _ = self._chat(TRIAL_MESSAGES, 1 + self._form.thought)
             except Rejected as no:
                 last = no
                 continue
+            finally:
+                self._may_be_unknown = False
             self._check_switch(answer)
             return Abilities(False, False, None, False)
         raise last

@@ -91,7 +91,7 @@ class Dialect:
         self.fingerprint: str | None = None
         self.answering: str | None = None
         self._next_token_count: int | None = None
-        self._trying = True
+        self._trying, self._may_be_unknown = True, False
         self.able = self._abilities()
         if self.able.scoring or self.able.options:
             odd = find_contradiction(self, self.able.scoring is not None, self.able.options)
@@ -273,7 +273,10 @@ class Dialect:
         most = FEWEST_BYTES + BYTES_PER_TOKEN * (len(prompt) + fields.get(self.room_field, 0))
         try:
             answer = self._server.post(
-                path, {"model": self._served, "temperature": 0, **fields}, min(most, MAX_ANSWER_BYTES)
+                path,
+                {"model": self._served, "temperature": 0, **fields},
+                min(most, MAX_ANSWER_BYTES),
+                trial=self._may_be_unknown,
             )
         except Rejected as no:
             raise self._explain_404(no) if no.status == 404 else no from None
@@ -363,16 +366,17 @@ class Dialect:
             self._check_tokenizer()
         # Tried, not told: the same server answers otherwise by its version and by how it was started.
         scoring = next(
-            (form for form in LIKELIHOOD_REQUEST_FORMS if _server_answers(self._prompt_losses, ids, form, tokens, 1)),
+            (form for form in LIKELIHOOD_REQUEST_FORMS if self._answers(self._prompt_losses, ids, form, tokens, 1)),
             None,
         )
-        options = ids and _server_answers(self._ahead, tokens, tokens[-2:], len(tokens))
+        options = ids and self._answers(self._ahead, tokens, tokens[-2:], len(tokens))
         return Abilities(ids, exact, scoring, options)
 
     def _prompts(self, tokens: Tokens) -> tuple[bool, bool]:
         """Whether prompts may be token ids, and whether new tokens come as ids; Refused if no form is answered."""
         ways: Sequence[tuple[bool, Mapping[str, Any]]] = ((True, self._exactly()), (True, {}), (False, {}))
         for ids, fields in ways:
+            self._may_be_unknown = ids
             try:
                 choice, _ = self._complete(ids, tokens, max_tokens=1, **fields)
             except Deferred:
@@ -380,6 +384,8 @@ class Dialect:
             except Refused as refusal:
                 last = refusal
                 continue
+            finally:
+                self._may_be_unknown = False
             if TRIAL_SENTENCE in str(choice.get("text")):
                 raise Refused(f"{self._server.url} repeats the prompt in front of its answers: switch that off there")
             return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
@@ -401,13 +407,15 @@ class Dialect:
                 "another model, give that one by model=..."
             )
 
-
-def _server_answers(ask: Callable[..., object], *arguments: object) -> bool:
-    """Whether a server answers this request; Deferred if it does not answer at all."""
-    try:
-        ask(*arguments)
-    except Deferred:
-        raise
-    except Refused:
-        return False
-    return True
+    def _answers(self, ask: Callable[..., object], *arguments: object) -> bool:
+        """Whether the server answers requests of this form; Deferred if it does not answer at all."""
+        self._may_be_unknown = True
+        try:
+            ask(*arguments)
+        except Deferred:
+            raise
+        except Refused:
+            return False
+        finally:
+            self._may_be_unknown = False
+        return True
