@@ -7,7 +7,7 @@ import pytest
 
 from lexbench.backends.openai.backend import OpenAI
 from lexbench.backends.openai.http import ServerClient
-from lexbench.backends.openai.replies import Replies
+from lexbench.backends.openai.replies import NoLikelihoods, Replies
 from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.record import Refused
@@ -56,8 +56,10 @@ def test_a_written_token_that_is_not_the_likeliest_is_told() -> None:
 
 
 def test_what_is_no_distribution_is_refused() -> None:
+    for choice in ({"logprobs": None}, {"finish_reason": "length", "index": 0, "text": " of"}):
+        with pytest.raises(NoLikelihoods, match="gives no log-probabilities of the tokens that it writes"):
+            REPLIES.likeliest_next_tokens(choice)
     for choice in (
-        {"logprobs": None},
         {"logprobs": {"top_logprobs": None}},
         completion({" the": 0.0}),
         completion({" the": 0.0, " of": -9999.0}),  # a server that keeps the greedy token alone

@@ -9,7 +9,14 @@ import numpy as np
 
 from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Losses
 from lexbench.backends.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
-from lexbench.backends.openai.replies import NextTokens, Replies, list_models, malformed_answer, value_at
+from lexbench.backends.openai.replies import (
+    NextTokens,
+    NoLikelihoods,
+    Replies,
+    list_models,
+    malformed_answer,
+    value_at,
+)
 from lexbench.backends.openai.trials import find_contradiction, find_sampling
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Generate, Tokenizer, Tokens
@@ -155,7 +162,8 @@ class Dialect:
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
 
     def likeliest_next_tokens(self, question: Generate) -> NextTokens:
-        """The likeliest tokens behind a prompt, as many as the server tells: 20 or 5; Refused where it tells none.
+        """The likeliest tokens behind a prompt, as many as the server tells: 20 or 5; `NoLikelihoods` where it tells
+        none.
 
         The first question finds the number.
         """
@@ -163,20 +171,33 @@ class Dialect:
         for count in counts:
             try:
                 choice = self._write_one(question, count)
-            except Rejected:
+            except Rejected as no:
                 if count == counts[-1]:
-                    raise
+                    raise no if len(counts) == 1 else NoLikelihoods(no.reason) from None
             else:
                 break
         self._next_token_count = count
         return self._replies.likeliest_next_tokens(choice)
 
+    def next_text(self, question: Generate) -> str:
+        """The text of the token that the server writes behind a prompt; Refused if it was seen not to write greedily.
+
+        Its blanks may be left out.
+        """
+        self.check_greedy()
+        return self._text_of_choice(self._write_one(question, 0))
+
+    def _text_of_choice(self, choice: Mapping[str, Any]) -> str:
+        """The text of an answer."""
+        return str(value_at(self._server, choice, str, "text"))
+
     def _write_one(self, question: Generate, count: int) -> dict[str, Any]:
-        """A choice of one new token, with the likelihoods of so many likeliest ones."""
+        """A choice of one new token, with the likelihoods of so many likeliest ones; 0: without."""
         fields = (
             {**self._exactly(), "stop_token_ids": [], "return_tokens_as_token_ids": True} if self.able.exact else {}
         )
-        choice, _ = self._complete(self.able.ids, question.prompt, max_tokens=1, logprobs=count, **fields)
+        likely = {"logprobs": count} if count else {}
+        choice, _ = self._complete(self.able.ids, question.prompt, max_tokens=1, **likely, **fields)
         return choice
 
     def check_greedy(self) -> None:

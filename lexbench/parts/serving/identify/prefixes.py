@@ -108,6 +108,13 @@ def prefix_question(tokenizer: Tokenizer, text: Tokens, place: int, frame: Mappi
     )
 
 
+def prefix_questions(
+    reference: PrefixReference, tokenizer: Tokenizer, text: Tokens, places: NDArray[np.int64]
+) -> list[Generate]:
+    """The questions for one token behind each prefix of a text."""
+    return [prefix_question(tokenizer, text, place, reference.frame) for place in places.tolist()]
+
+
 def ask_prefixes(reference: PrefixReference, texts: Tokens, backend: OpenAI, backwards: bool = False) -> ServedPrefixes:
     """Ask a server for its likeliest tokens behind all prefixes; `backwards`: only behind the last ones, last text
     first.
@@ -116,10 +123,7 @@ def ask_prefixes(reference: PrefixReference, texts: Tokens, backend: OpenAI, bac
     """
     order = range(len(texts))[:: -1 if backwards else 1]
     places = reference.places[:, -1:] if backwards else reference.places
-    questions = [
-        [prefix_question(backend.tokenizer, texts[row], place, reference.frame) for place in places[row].tolist()]
-        for row in order
-    ]
+    questions = [prefix_questions(reference, backend.tokenizer, texts[row], places[row]) for row in order]
     nats = np.full((*places.shape, reference.ids.shape[2]), np.nan)
     slips, told = np.zeros(places.shape), 0
     for row, answers in zip(order, backend.likeliest_next_tokens(questions), strict=True):
