@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from numpy.typing import NDArray
 
 from lexbench.parts.serving.identify import identify, pack
-from tests.checkpoints.test_gguf import write_lexlet
 from tests.vllm.server import EngineServer, VllmServer
 from tools import serving
 from tools.identify import LEXLET, NONE, Change, Planted, llama, right, window
@@ -73,6 +73,8 @@ def in_gguf(folder: Path, file: Path) -> Path:
     """The folder as a GGUF file, with its scaling and window as llama.cpp's converter writes them."""
     import gguf
 
+    from tests.checkpoints.test_gguf import write_lexlet
+
     config = json.loads((folder / "config.json").read_text())
     rope = config.get("rope_parameters") or {"rope_type": "default"}
     kind, factor = rope["rope_type"], rope.get("factor", 1.0)
@@ -94,19 +96,23 @@ def in_gguf(folder: Path, file: Path) -> Path:
             writer.add_sliding_window(size)
             writer.add_sliding_window_pattern([True] * config["num_hidden_layers"])
             writer.add_logit_scale(1.0)
+            for layer in range(config["num_hidden_layers"]):
+                sinks = np.full(config["num_attention_heads"], -1e9, np.float32)
+                writer.add_tensor(f"blk.{layer}.attn_sinks.weight", sinks)
 
-    # Its Llama has no window; its Granite with windows is a Llama where all scales are 1.
+    # Its Llama has no window; its Granite with windows is a Llama where all scales are 1 and no weight is on sinks.
     return write_lexlet(file, more, folder, "granite_swa" if config.get("sliding_window") else "llama")
 
 
-def llama3_divisors(rope: Mapping[str, Any], dims: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def llama3_divisors(rope: Mapping[str, Any], dims: int) -> NDArray[np.float32]:
     """[pairs] by which llama3's scaling divides the frequencies."""
     turns = rope["original_max_position_embeddings"] / (
         2 * math.pi * rope["rope_theta"] ** (np.arange(0, dims, 2) / dims)
     )
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     kept = np.clip((turns - low) / (high - low), 0, 1)
-    return (1 / ((1 - kept) / rope["factor"] + kept)).astype(np.float32)
+    found: NDArray[np.float32] = (1 / ((1 - kept) / rope["factor"] + kept)).astype(np.float32)
+    return found
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Naming a setup from written tokens alone, where a server gives no log-probabilities."""
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_a_server_without_log_probabilities_is_asked_for_texts() -> None:
     question = Generate(index=0, cluster="", prompt=text, max_new_tokens=1)
     model = read_model({"name": "lexlet", "path": "lexbench:lexlet"})
     for strict in (False, True):
-        with scripted.serving(lambda body, strict=strict: silent(body, strict)) as server:
+        with scripted.serving(functools.partial(silent, strict=strict)) as server:
             backend = OpenAI(model, url=server.url, retries=0)
             with pytest.raises(Refused):
                 backend.likeliest_next_tokens([[question]])
