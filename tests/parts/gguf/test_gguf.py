@@ -49,9 +49,12 @@ def permuted(weight: NDArray[Any], heads: int) -> NDArray[Any]:
     return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_lexlet(file: Path, more: Callable[[Any], None] = lambda writer: None) -> Path:
-    config = json.loads((LEXLET / "config.json").read_text())
-    writer = gguf.GGUFWriter(file, "llama")
+def write_lexlet(
+    file: Path, more: Callable[[Any], None] = lambda writer: None, folder: Path = LEXLET, kind: str = "llama"
+) -> Path:
+    """Write a folder with lexlet's shape as a GGUF file of an architecture."""
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(file, kind)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -59,20 +62,20 @@ def write_lexlet(file: Path, more: Callable[[Any], None] = lambda writer: None) 
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_freq_base((config.get("rope_parameters") or config)["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     tokenizer = json.loads((LEXLET / "tokenizer.json").read_text())
     vocab, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre("smollm")
     writer.add_token_list(sorted(vocab, key=vocab.__getitem__))
     special = {each["id"] for each in tokenizer["added_tokens"]}
     writer.add_token_types([3 if place in special else 1 for place in range(len(vocab))])
     writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
-    for name, weight in load_file(LEXLET / "model.safetensors").items():
+    for name, weight in load_file(folder / "model.safetensors").items():
         for theirs, ours in NAMES.items():
             name = name.replace(theirs, ours)
         if name.endswith(("attn_q.weight", "attn_k.weight")):

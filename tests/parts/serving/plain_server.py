@@ -19,7 +19,7 @@ class PlainServer(Engine):
 
     form: str = "texts"
     """`ids`: prompts by ids, tokens named by `token_id:`. `texts`: both as text. `llama.cpp`: both as in its server.
-    `chat`: messages, tokens as text."""
+    `chat`: messages, tokens as text. `silent`: by text, without any likelihoods."""
     most: int = 20
     """Tokens that it tells."""
     window: int | None = None
@@ -76,7 +76,7 @@ class PlainServer(Engine):
             while len(new) < body["max_tokens"]:
                 new.append(int(self.next(self, self.likeliest([*tokens, *new]), new)))
         choice: scripted.Body = {"text": self.tokenizer.decode(new), "finish_reason": "length"}
-        if count:
+        if count and self.form != "silent":
             choice["logprobs"] = self.told(tokens, new[0], chances, count)
         if self.form == "chat":
             choice["message"] = {"role": "assistant", "content": choice.pop("text")}

@@ -11,7 +11,7 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Generate
 from lexbench.parts.serving.openai.backend import OpenAI
 from lexbench.parts.serving.openai.http import ServerClient
-from lexbench.parts.serving.openai.replies import Replies
+from lexbench.parts.serving.openai.replies import NoLikelihoods, Replies
 from tests.backends import scripted
 
 TOKENIZER = load_tokenizer(locate_checkpoint("lexbench:lexlet"))
@@ -56,8 +56,11 @@ def test_a_written_token_that_is_not_the_likeliest_is_told() -> None:
 
 
 def test_what_is_no_distribution_is_refused() -> None:
+    silent: list[dict[str, Any]] = [{"logprobs": None}, {"finish_reason": "length", "index": 0, "text": " of"}]
+    for choice in silent:
+        with pytest.raises(NoLikelihoods, match="gives no log-probabilities of the tokens that it writes"):
+            REPLIES.likeliest_next_tokens(choice)
     for choice in (
-        {"logprobs": None},
         {"logprobs": {"top_logprobs": None}},
         completion({" the": 0.0}),
         completion({" the": 0.0, " of": -9999.0}),  # a server that keeps the greedy token alone

@@ -160,6 +160,21 @@ def test_what_a_server_understands_is_found_out_once() -> None:
         assert (before, len(server.asked) - before) == (TRIALS, 2)
 
 
+def test_a_form_that_breaks_a_server_is_one_that_it_does_not_know() -> None:
+    """`transformers serve` 5.23 ends with HTTP 500 where max_tokens is 0, and with 422 where it knows no field."""
+    plain = echo(TOKENIZER, [], text=True, written=" a boat")
+    broken: Reply = (500, b"Internal Server Error")
+    with serving(lambda body: plain(body) if body["max_tokens"] else broken) as server:
+        backend = OpenAI(MODEL, url=server.url, retries=10)
+        assert sum(not each["max_tokens"] for each in server.asked) == 4  # two forms of likelihoods, twice each
+        with pytest.raises(Refused, match="neither prompt_logprobs nor echo"):
+            backend.score(score(TOKENS[:60]))
+        server.answer = lambda _: broken  # once it is known, HTTP 500 passes
+        server.asked.clear()
+        with pytest.raises(Deferred, match="11 attempts"):
+            backend.write(write())
+
+
 def test_a_server_that_scores_no_prompt_is_refused_by_a_clear_word_and_still_writes() -> None:
     with asking(echo(TOKENIZER, [], written=" a boat")) as (backend, _):
         with pytest.raises(Refused, match="neither prompt_logprobs nor echo") as refusal:
@@ -216,7 +231,7 @@ class Near(http.ServerClient):
         super().__init__("http://127.0.0.1:1/v1", None, None, timeout=1.0, retries=0, requests_per_minute=None)
         self.answer = answer
 
-    def post(self, path: str, body: Any, most: int = 0) -> dict[str, Any]:
+    def post(self, path: str, body: Any, most: int = 0, trial: bool = False) -> dict[str, Any]:
         status, whole = replied(self.answer, body)
         if status != 200:
             raise http.Rejected(f"HTTP {status}", status)

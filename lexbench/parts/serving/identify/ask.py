@@ -2,15 +2,22 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lexbench.backends import Backend
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
+from lexbench.parts.serving.identify.identify import Identification, identify
 from lexbench.parts.serving.identify.pack import Nats, ReferencePack
 from lexbench.parts.serving.identify.prefixes import PrefixReference, ServedPrefixes, ask_prefixes
+from lexbench.parts.serving.identify.written import ask_written, identify_by_written
 from lexbench.parts.serving.openai.backend import OpenAI
+from lexbench.parts.serving.openai.replies import NoLikelihoods
 
 PROMPT_ROUTE = "log-probabilities of prompts"
+WRITTEN_ROUTE = "the written tokens alone"
 N_END_TARGETS = 64
 """Last targets of a text by which its end is compared."""
 
@@ -29,6 +36,15 @@ class ServedPack:
     """Only where next tokens told."""
     asked: PrefixReference | None = None
     """Prefixes that were asked."""
+    written: NDArray[np.int64] | None = None
+    """[texts, prefixes] places of the written tokens among those of `asked`; only where the server gives no nats."""
+
+    def identify(self) -> Identification:
+        """The setup by which these likelihoods or tokens are given."""
+        if self.written is None:
+            return identify(self.reference, self.nats)
+        assert self.asked is not None, "tokens are written behind prefixes"
+        return identify_by_written(self.reference, self.asked, self.written)
 
     @property
     def last_text(self) -> Tokens:
@@ -44,7 +60,8 @@ class ServedPack:
 
 
 def ask_about_pack(pack: ReferencePack, backend: Backend, route: str | None = None) -> ServedPack:
-    """The nats of a server by its log-probabilities of prompts, else by those of its likeliest next tokens.
+    """The nats of a server by its log-probabilities of prompts, else by those of its likeliest next tokens, else the
+    tokens that it writes.
 
     Args:
         pack: one text length of it.
@@ -73,7 +90,23 @@ def ask_about_pack(pack: ReferencePack, backend: Backend, route: str | None = No
             f"the pack was made {other} backend.chat=true, the server is asked {wanted}: make it anew by lexbench "
             f"fingerprint{' backend.chat=true' if backend.asks_in_chat else ''}"
         )
-    served = ask_prefixes(pack.prefixes, pack.tokens, backend)
-    found = pack.prefixes.flat(served.nats)
-    route = f"the {served.told} likeliest next tokens behind {served.slips.size} prefixes ({PROMPT_ROUTE} are refused)"
-    return ServedPack(reference=pack.of_prefixes(), nats=found, route=route, prefixes=served, asked=pack.prefixes)
+    if route is None or not route.startswith(WRITTEN_ROUTE):
+        try:
+            served = ask_prefixes(pack.prefixes, pack.tokens, backend)
+        except NoLikelihoods:
+            if route is not None:
+                raise
+        else:
+            found, count = pack.prefixes.flat(served.nats), served.slips.size
+            route = f"the {served.told} likeliest next tokens behind {count} prefixes ({PROMPT_ROUTE} are refused)"
+            return ServedPack(
+                reference=pack.of_prefixes(), nats=found, route=route, prefixes=served, asked=pack.prefixes
+            )
+    written = ask_written(pack.prefixes, pack.tokens, backend)
+    return ServedPack(
+        reference=pack.of_prefixes(),
+        nats=np.full(pack.prefixes.flat(pack.prefixes.nll).shape[1:], np.nan),
+        route=f"{WRITTEN_ROUTE} behind {written.size} prefixes (no log-probabilities are given)",
+        asked=pack.prefixes,
+        written=written,
+    )

@@ -11,7 +11,6 @@ from lexbench.parts.serving.identify.cut import find_cut
 from lexbench.parts.serving.identify.identify import (
     Identification,
     decide_by_far_text,
-    identify,
     longer_texts_to_decide,
 )
 from lexbench.parts.serving.identify.pack import ReferencePack
@@ -33,20 +32,22 @@ def identify_served(pack: ReferencePack, backend_for: OpenBackend) -> Identifica
     with share_backends():
         with backend_for(pack.length) as backend:
             served = ask_about_pack(pack, backend)
-            found = identify(served.reference, served.nats)
+            found = served.identify()
             found = replace(
                 found, route=served.route, length=pack.length, odd=find_faults(pack, backend, served, found)
             )
         longest = served
-        if pack.far is not None:
+        if pack.far is not None and served.written is None:  # its few prefixes say little by written tokens
             found, told = _ask_further(pack.far, backend_for, served.route, found)
             if told is not None:
                 found, longest = decide_by_far_text(told.reference, told.nats, found), told
         if (longer := longer_texts_to_decide(pack, found)) is not None:
             found, told = _ask_further(longer, backend_for, served.route, found)
             if told is not None:
-                other, length = identify(told.reference, told.nats), max(found.length, longer.length)
+                other, length = told.identify(), max(found.length, longer.length)
                 found = replace(other, odd=found.odd, route=found.route, length=length)
+        if longest.written is not None:
+            return found
         with backend_for(longest.reference.length) as backend:
             return replace(found, cut=find_cut(longest, backend, found)) if capabilities(backend).remote else found
 

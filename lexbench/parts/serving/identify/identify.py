@@ -211,7 +211,8 @@ def identification_text(found: Identification, rows: int = 5) -> str:
     lines += [f"but {each}" for each in found.odd]
     lines += ["", "nats away  share of the way there  setup"]
     for each in found.near[:rows]:
-        share = f"{each.share:.2f} -+ {each.reach:.2f}" if each is not found.near[0] else ""
+        told = each is not found.near[0] and math.isfinite(each.reach)
+        share = f"{each.share:.2f} -+ {each.reach:.2f}" if told else ""
         lines.append(f"{each.distance:10.4f}  {share:>22}  {each.label}")
     return "\n".join(lines)
 

@@ -122,16 +122,20 @@ def prefix_question(tokenizer: Tokenizer, text: Tokens, place: int, frame: Mappi
     )
 
 
+def prefix_questions(
+    reference: PrefixReference, tokenizer: Tokenizer, text: Tokens, places: NDArray[np.int64]
+) -> list[Generate]:
+    """The questions for one token behind each prefix of a text."""
+    return [prefix_question(tokenizer, text, place, reference.frame) for place in places.tolist()]
+
+
 def ask_prefixes(reference: PrefixReference, texts: Tokens, backend: OpenAI) -> ServedPrefixes:
     """Ask a server for its likeliest tokens behind all prefixes.
 
     Raises Refused where it tells none.
     """
     places = reference.places
-    questions = [
-        [prefix_question(backend.tokenizer, text, place, reference.frame) for place in row.tolist()]
-        for text, row in zip(texts, places, strict=True)
-    ]
+    questions = [prefix_questions(reference, backend.tokenizer, *each) for each in zip(texts, places, strict=True)]
     nats, slips = np.full(reference.ids.shape, np.nan), np.zeros(places.shape)
     told = backend.likeliest_next_tokens(questions)
     for row, answers in enumerate(told):

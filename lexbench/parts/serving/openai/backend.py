@@ -166,15 +166,25 @@ class OpenAI(Completions, Backend):
         return map_in_order(answered, questions, self._concurrency)
 
     def likeliest_next_tokens(self, texts: Sequence[Sequence[Generate]]) -> list[list[NextTokens]]:
-        """The likeliest tokens behind each prompt of each text, as many as the server tells (20 or 5).
+        """The likeliest tokens behind each prompt of each text, as many as the server tells (20 or 5)."""
+        return self._ask_in_turn(self._dialect.likeliest_next_tokens, texts)
+
+    def next_texts(self, texts: Sequence[Sequence[Generate]]) -> list[list[str]]:
+        """The text of the token that the server writes behind each prompt of each text."""
+        return self._ask_in_turn(self._dialect.next_text, texts)
+
+    def _ask_in_turn(
+        self, ask: Callable[[Generate], Result], texts: Sequence[Sequence[Generate]]
+    ) -> list[list[Result]]:
+        """Answers to each prompt of each text.
 
         Texts are asked with `concurrency` of them in flight, the prompts of one in turn: where each begins with the one
         before, the server reads on from its prefix cache.
         """
 
-        def asked(prompts: Sequence[Generate], stop: threading.Event) -> list[NextTokens]:
+        def asked(prompts: Sequence[Generate], stop: threading.Event) -> list[Result]:
             self._server.give_up_when(stop)
-            return [self._dialect.likeliest_next_tokens(each) for each in prompts]
+            return [ask(each) for each in prompts]
 
         return list(map_in_order(asked, texts, self._concurrency))
 

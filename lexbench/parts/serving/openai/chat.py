@@ -65,12 +65,17 @@ class ChatDialect(Dialect):
         )
 
     def _write_one(self, question: Generate, count: int) -> dict[str, Any]:
-        """A choice of one new token, with the likelihoods of so many likeliest ones."""
+        """A choice of one new token, with the likelihoods of so many likeliest ones; 0: without."""
         if self._form.thinking != "none":
             raise Refused("a model that thinks writes its thought first: set backend.thinking=none backend.thought=0")
-        answer, choice = self._chat(self._messages(question), 1, likely={"logprobs": True, "top_logprobs": count})
+        likely = {"logprobs": True, "top_logprobs": count} if count else {}
+        answer, choice = self._chat(self._messages(question), 1, likely=likely)
         self._check_counts(answer.get("usage"), len(question.prompt), 1, False)
         return choice
+
+    def _text_of_choice(self, choice: Mapping[str, Any]) -> str:
+        """The content of the message of an answer."""
+        return str(value_at(self._server, choice, dict, "message").get("content") or "")
 
     def _check_counts(self, usage: Any, asked: int, most: int, cut: bool) -> None:
         """Refused where the server's own counts say that prompt or answer were cut, or say nothing of the prompt.
@@ -192,12 +197,16 @@ class ChatDialect(Dialect):
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""
         # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
-        for self.room_field, self.switches in itertools.product(ROOM_FIELDS, (True, False)):
+        ways = [*itertools.product(ROOM_FIELDS, (True, False))]
+        for self.room_field, self.switches in ways:
+            self._may_be_unknown = (self.room_field, self.switches) != ways[-1]
             try:
                 answer, _ = self._chat(TRIAL_MESSAGES, 1 + self._form.thought)
             except Rejected as no:
                 last = no
                 continue
+            finally:
+                self._may_be_unknown = False
             self._check_switch(answer)
             return Abilities(False, False, None, False)
         raise last

@@ -11,7 +11,14 @@ from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Generate, Tokenizer, Tokens
 from lexbench.parts.serving.completions import MOST_OPTIONS, Continue, Continued, Losses
 from lexbench.parts.serving.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
-from lexbench.parts.serving.openai.replies import NextTokens, Replies, list_models, malformed_answer, value_at
+from lexbench.parts.serving.openai.replies import (
+    NextTokens,
+    NoLikelihoods,
+    Replies,
+    list_models,
+    malformed_answer,
+    value_at,
+)
 from lexbench.parts.serving.openai.trials import find_contradiction, find_sampling
 
 MAX_STOP_STRINGS = 4
@@ -91,7 +98,7 @@ class Dialect:
         self.fingerprint: str | None = None
         self.answering: str | None = None
         self._next_token_count: int | None = None
-        self._trying = True
+        self._trying, self._may_be_unknown = True, False
         self.able = self._abilities()
         if self.able.scoring or self.able.options:
             odd = find_contradiction(self, self.able.scoring is not None, self.able.options)
@@ -155,7 +162,8 @@ class Dialect:
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
 
     def likeliest_next_tokens(self, question: Generate) -> NextTokens:
-        """The likeliest tokens behind a prompt, as many as the server tells: 20 or 5; Refused where it tells none.
+        """The likeliest tokens behind a prompt, as many as the server tells: 20 or 5; `NoLikelihoods` where it tells
+        none.
 
         The first question finds the number.
         """
@@ -163,20 +171,33 @@ class Dialect:
         for count in counts:
             try:
                 choice = self._write_one(question, count)
-            except Rejected:
+            except Rejected as no:
                 if count == counts[-1]:
-                    raise
+                    raise no if len(counts) == 1 else NoLikelihoods(no.reason) from None
             else:
                 break
         self._next_token_count = count
         return self._replies.likeliest_next_tokens(choice)
 
+    def next_text(self, question: Generate) -> str:
+        """The text of the token that the server writes behind a prompt; Refused if it was seen not to write greedily.
+
+        Its blanks may be left out.
+        """
+        self.check_greedy()
+        return self._text_of_choice(self._write_one(question, 0))
+
+    def _text_of_choice(self, choice: Mapping[str, Any]) -> str:
+        """The text of an answer."""
+        return str(value_at(self._server, choice, str, "text"))
+
     def _write_one(self, question: Generate, count: int) -> dict[str, Any]:
-        """A choice of one new token, with the likelihoods of so many likeliest ones."""
+        """A choice of one new token, with the likelihoods of so many likeliest ones; 0: without."""
         fields = (
             {**self._exactly(), "stop_token_ids": [], "return_tokens_as_token_ids": True} if self.able.exact else {}
         )
-        choice, _ = self._complete(self.able.ids, question.prompt, max_tokens=1, logprobs=count, **fields)
+        likely = {"logprobs": count} if count else {}
+        choice, _ = self._complete(self.able.ids, question.prompt, max_tokens=1, **likely, **fields)
         return choice
 
     def check_greedy(self) -> None:
@@ -273,7 +294,10 @@ class Dialect:
         most = FEWEST_BYTES + BYTES_PER_TOKEN * (len(prompt) + fields.get(self.room_field, 0))
         try:
             answer = self._server.post(
-                path, {"model": self._served, "temperature": 0, **fields}, min(most, MAX_ANSWER_BYTES)
+                path,
+                {"model": self._served, "temperature": 0, **fields},
+                min(most, MAX_ANSWER_BYTES),
+                trial=self._may_be_unknown,
             )
         except Rejected as no:
             raise self._explain_404(no) if no.status == 404 else no from None
@@ -363,16 +387,17 @@ class Dialect:
             self._check_tokenizer()
         # Tried, not told: the same server answers otherwise by its version and by how it was started.
         scoring = next(
-            (form for form in LIKELIHOOD_REQUEST_FORMS if _server_answers(self._prompt_losses, ids, form, tokens, 1)),
+            (form for form in LIKELIHOOD_REQUEST_FORMS if self._answers(self._prompt_losses, ids, form, tokens, 1)),
             None,
         )
-        options = ids and _server_answers(self._ahead, tokens, tokens[-2:], len(tokens))
+        options = ids and self._answers(self._ahead, tokens, tokens[-2:], len(tokens))
         return Abilities(ids, exact, scoring, options)
 
     def _prompts(self, tokens: Tokens) -> tuple[bool, bool]:
         """Whether prompts may be token ids, and whether new tokens come as ids; Refused if no form is answered."""
         ways: Sequence[tuple[bool, Mapping[str, Any]]] = ((True, self._exactly()), (True, {}), (False, {}))
         for ids, fields in ways:
+            self._may_be_unknown = ids
             try:
                 choice, _ = self._complete(ids, tokens, max_tokens=1, **fields)
             except Deferred:
@@ -380,6 +405,8 @@ class Dialect:
             except Refused as refusal:
                 last = refusal
                 continue
+            finally:
+                self._may_be_unknown = False
             if TRIAL_SENTENCE in str(choice.get("text")):
                 raise Refused(f"{self._server.url} repeats the prompt in front of its answers: switch that off there")
             return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
@@ -401,13 +428,15 @@ class Dialect:
                 "another model, give that one by model=..."
             )
 
-
-def _server_answers(ask: Callable[..., object], *arguments: object) -> bool:
-    """Whether a server answers this request; Deferred if it does not answer at all."""
-    try:
-        ask(*arguments)
-    except Deferred:
-        raise
-    except Refused:
-        return False
-    return True
+    def _answers(self, ask: Callable[..., object], *arguments: object) -> bool:
+        """Whether the server answers requests of this form; Deferred if it does not answer at all."""
+        self._may_be_unknown = True
+        try:
+            ask(*arguments)
+        except Deferred:
+            raise
+        except Refused:
+            return False
+        finally:
+            self._may_be_unknown = False
+        return True

@@ -25,6 +25,8 @@ from lexbench.parts.serving.openai.secret import Secret
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before the first retry, doubled for each further one up to the longest; each times a random 0.75 to 1.25."""
+TRIAL_ATTEMPTS = 2
+"""Attempts with a form that a server may not know, where each ends with HTTP 500."""
 MAX_RETRY_AFTER_SECONDS = 300.0
 """Longest Retry-After, in seconds, that is obeyed; a longer one counts as no answer."""
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -48,9 +50,9 @@ RETRYABLE_STATUSES = (408, 409, 425, 429)
 class Fault(Deferred):
     """An attempt failed; another may succeed, after at least `wait` seconds."""
 
-    def __init__(self, reason: str, wait: float = 0.0) -> None:
+    def __init__(self, reason: str, wait: float = 0.0, status: int | None = None) -> None:
         super().__init__(reason)
-        self.wait = wait
+        self.wait, self.status = wait, status
 
 
 class Rejected(Refused):
@@ -118,7 +120,9 @@ class ServerClient:
         root = self.url.removesuffix("/v1") if path.startswith("/") else f"{self.url}/"
         return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT_TIMEOUT_SECONDS), MOST_LISTED)
 
-    def post(self, path: str, body: Mapping[str, Any], most: int = MAX_ANSWER_BYTES) -> dict[str, Any]:
+    def post(
+        self, path: str, body: Mapping[str, Any], most: int = MAX_ANSWER_BYTES, trial: bool = False
+    ) -> dict[str, Any]:
         """POST with retries; Deferred if all attempts fail.
 
         Raises Rejected if the server rejects the request, Refused if the answer is too large.
@@ -127,6 +131,7 @@ class ServerClient:
             path: relative to the url.
             body: of the request, sent as JSON.
             most: bytes of the answer, decompressed.
+            trial: the server may not know this form: HTTP 500 to both of two attempts is a rejection.
         """
         # Once a question has used up its attempts, others need not wait as long: one attempt each, and only if the
         # server lists its models, until it answers again.
@@ -138,6 +143,8 @@ class ServerClient:
                     self._check_lists_models()
                 answer = self._attempt("POST", f"{self.url}/{path}", body, self._timeout, most)
             except Fault as fault:
+                if trial and fault.status == 500 and attempt + 1 >= min(TRIAL_ATTEMPTS, attempts):
+                    raise Rejected(fault.reason, 500) from None
                 if attempt + 1 == attempts or fault.wait > MAX_RETRY_AFTER_SECONDS:
                     self._down = True
                     tries = f" ({attempt + 1} attempts)" if attempt else ""
@@ -262,7 +269,7 @@ class ServerClient:
         # 501: the server does not have this interface. llama-cpp-python's answers 500 to what it cannot read.
         unread = status == 501 or (status == 500 and " validation error" in said)
         if status in RETRYABLE_STATUSES or (status >= 500 and not unread):
-            raise Fault(said, _retry_after(response.headers.get("Retry-After", "")))
+            raise Fault(said, _retry_after(response.headers.get("Retry-After", "")), status)
         if 300 <= status < 400:
             elsewhere = self.one_line_message(response.headers.get("Location", "elsewhere"))
             raise Rejected(f"{said}: it has moved to {elsewhere}, give that as backend.url", status)

@@ -31,6 +31,10 @@ class NextTokens:
     """Nats of the written token above those of the likeliest; 0: it is the likeliest."""
 
 
+class NoLikelihoods(Refused):
+    """The server gives no log-probabilities of the tokens that it writes."""
+
+
 class Replies:
     """Reads the answers of a server.
 
@@ -89,10 +93,13 @@ class Replies:
         return [self.nll(given.get(f"token_id:{option}"), f"token {option}") for option in options]
 
     def likeliest_next_tokens(self, choice: Mapping[str, Any]) -> NextTokens:
-        """The likeliest next tokens, from completions' or from chat's form of `logprobs`; Refused where it is neither.
+        """The likeliest next tokens, from completions' or from chat's form of `logprobs`; Refused where it is neither,
+        `NoLikelihoods` where there are none.
 
         Infinite and missing log-probabilities are left out. Servers name a token by its id, or by its text alone.
         """
+        if choice.get("logprobs") is None:
+            raise NoLikelihoods(f"{self._server.url} gives no log-probabilities of the tokens that it writes")
         logprobs = value_at(self._server, choice, dict, "logprobs")
         if isinstance(logprobs.get("content"), list):  # of chat, and of llama.cpp's completions
             first = value_at(self._server, logprobs, dict, "content", 0)
