@@ -8,8 +8,8 @@ exponent that of the growth of what is above it, from one size to the next: 1 is
 once more under cProfile at the last size, and prints where the time goes.
 
 A command that took more than `--limit` seconds is not run at the next size, unless the limit is raised: 100,000 cells
-take half an hour. Every seed is a section of the report; of more than 5,000 cells only its first 5 tables have plots,
-so that the exponent of `report` is that of reading, tables and files.
+take half an hour. Every seed is a section of the report; of more than 5,000 cells it shows 100 tables and plots of 5,
+so that the exponent of `report` is that of reading and records.
 """
 
 import argparse
