@@ -11,10 +11,11 @@ from torch import Tensor
 from lexbench.core.attention import Attention, Blocks, Chunks
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.heads import Rotate
+from lexbench.kernels.near_far import Sides
 from lexbench.kernels.spans import position_tensor
 
 Form = Literal["merged", "triton", "dense"]
-"""Kernels for windows and far keys; triton is for GPUs, dense computes all scores, by definition."""
+"""Kernels for windows, far keys, blocks and chunks; triton is for GPUs, dense computes all scores, by definition."""
 
 
 def kernel_name(attention: Attention) -> str:
@@ -48,7 +49,8 @@ def attend(
 ) -> Tensor:
     """The result of `dense.attend`, with the same arguments, in memory for a few spans of queries and keys.
 
-    Windows and far keys are computed by `near_far`, in form triton by `triton_near_far`. Capped scores are
+    Windows and far keys are computed by `near_far`, blocks and chunks by `chunked`, in form triton all by
+    `triton_regions`. Capped scores are
     computed densely: the fused kernels have no cap.
 
     Rotations and scores are in the inputs' dtype, as in stock models; parts are merged in float32, or float64 for
@@ -71,15 +73,16 @@ def attend(
     if batch > 1:  # one text with the heads of all: blocks of it are views, and no text has calls of its own
         queries, keys, values = (x.flatten(0, 1)[None] for x in (queries, keys, values))
         sinks = None if sinks is None else sinks.repeat(batch)
-    rule = near_far.sides(attention)
-    if rule is None:
-        blocks = attention.remap if isinstance(attention.remap, Chunks) else attention.mask
-        assert isinstance(blocks, Blocks | Chunks), f"{name} has no kernel here"
-        found = chunked.attend(queries, keys, values, blocks, rotate, scaling, sinks)
-    elif form == "triton":  # imported where it is asked for: it is not everywhere
-        from lexbench.kernels import triton_near_far
+    rule = near_far.sides(attention) or (attention.remap if isinstance(attention.remap, Chunks) else attention.mask)
+    assert isinstance(rule, Sides | Blocks | Chunks), f"{name} has no kernel here"
+    found = None
+    if form == "triton":  # imported where it is asked for: it is not everywhere
+        from lexbench.kernels import triton_regions
 
-        found = triton_near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
-    else:
-        found = near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
+        found = triton_regions.attend(queries, keys, values, rule, rotate, scaling, sinks)
+    if found is None:
+        if isinstance(rule, Sides):
+            found = near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
+        else:
+            found = chunked.attend(queries, keys, values, rule, rotate, scaling, sinks)
     return found.view(batch, -1, *found.shape[2:])

@@ -8,11 +8,13 @@ triangle, and its mirror image. No row may be without keys: the fused kernels re
 would need lse -inf.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
 
 _aten = torch.ops.aten
 # torch.mm and torch.bmm take `out_dtype` from 2.8 on.
@@ -69,6 +71,48 @@ def attend_causally(queries: Tensor, keys: Tensor, values: Tensor, scaling: floa
     if past:
         part.add(slice(None), attend_to_all(queries, keys[:, :, :past], values[:, :, :past], scaling))
     return part
+
+
+def attend_by_cudnn(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> PartialAttention | None:
+    """Attend causally with as many queries as keys, in the dtype of the queries; None where PyTorch picks not cuDNN.
+
+    B is 1. It plans for each size and each set of strides: those here do not depend on what surrounds the vectors.
+    """
+    if not queries.is_cuda:
+        return None
+    q, k, v = (_dense_text(x) for x in (queries, keys, values))
+    picked = torch._fused_sdp_choice(q, k, v, None, 0.0, True, scale=scaling, enable_gqa=True)
+    shape = queries.shape[1] // keys.shape[1], queries.shape[3]
+    if picked != SDPBackend.CUDNN_ATTENTION.value or not _cudnn_agrees(queries.device, queries.dtype, *shape):
+        return None
+    return _by_cudnn(q, k, v, scaling)
+
+
+def _dense_text(vectors: Tensor) -> Tensor:
+    """[1, H, T, D] vectors whose strides are those of T tokens alone, copied where heads stand apart."""
+    text = vectors[0]  # [None] makes a new stride of the one text
+    return (text if text.stride(2) == 1 and text.stride(0) < text.stride(1) else text.contiguous())[None]
+
+
+def _by_cudnn(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> PartialAttention:
+    out, lse, *_ = _aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, True, scale=scaling)
+    return PartialAttention(out, lse.reshape(q.shape[:3]))  # [B, H, T, 1], or without the 1
+
+
+@cache
+def _cudnn_agrees(device: torch.device, dtype: torch.dtype, shared: int, width: int) -> bool:
+    """Whether cuDNN gives attention and its log-sum-exp as defined, of heads that share a key head."""
+    generator = torch.Generator(device).manual_seed(0)
+    q, k, v = (
+        torch.randn(1, heads, 256, width, generator=generator, device=device).to(dtype) for heads in (shared, 1, 1)
+    )
+    scaling = width**-0.5
+    try:
+        out, lse = _by_cudnn(q, k, v, scaling)
+    except RuntimeError:  # of cuDNN, for shapes that it has no plan for
+        return False
+    exact, sums = _by_definition(q.double(), k.double(), v.double(), True, scaling)
+    return float((out - exact).norm() / exact.norm()) < 1e-2 and float((lse - sums).abs().max()) < 1e-2
 
 
 def attend_anticausally(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> PartialAttention:

@@ -4,11 +4,13 @@ import copy
 import importlib.util
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -21,7 +23,8 @@ TRITON = ROOT / ".venv-triton"
 """Where `make test-triton` puts the package."""
 SHAPES = ((5, 40, 40, 2), (64, 150, 300, 1), (128, 16, 257, 1), (200, 20, 150, 1))
 """Windows, queries, keys and texts: windows below a block, inside one, at its end, and behind the text."""
-KINDS = ("near_far", "lambda", "banded")
+RANDOM_SHAPES = 12
+KINDS = ("near_far", "lambda", "banded", "blocks", "chunks")
 
 
 def errors() -> dict[str, float]:
@@ -41,6 +44,49 @@ def errors() -> dict[str, float]:
     found["smaller blocks"] = crowded(lambda: error(fast.attend, x, leaky, sinks))
     low = vectors(40, 60, kv_heads=1, dtype=torch.float16)
     found["half precision"] = error(fast.attend, low, leaky, sinks)
+    return {**found, **drawn_at_random(sinks), **with_triangle(sinks)}
+
+
+def drawn_at_random(sinks: torch.Tensor) -> dict[str, float]:
+    """Errors at random windows, lengths, ends and shared heads."""
+    from lexbench.kernels import fast
+
+    found = dict[str, float]()
+    for seed in range(RANDOM_SHAPES):
+        draw = random.Random(seed)
+        window, total = draw.randint(1, 290), draw.randint(17, 400)
+        asked = draw.choice([total, draw.randint(16, total)])
+        kinds = attentions(window, draw.randint(1, 9))
+        name = draw.choice([name for name in kinds if name.startswith(KINDS)])
+        x = vectors(asked, total, kv_heads=draw.choice([1, 2, 4]), dtype=torch.float32)
+        found[f"{name}, {window}, {asked} of {total}"] = error(fast.attend, x, kinds[name], draw.choice([None, sinks]))
+    return found
+
+
+def with_triangle(sinks: torch.Tensor) -> dict[str, float]:
+    """Errors where another kernel, here PyTorch's for the CPU, computes keys that are far back."""
+    from lexbench.kernels import fast, flash, triton_regions
+
+    sizes, found = list[int](), dict[str, float]()
+
+    def causally(queries: Any, keys: Any, values: Any, scaling: float) -> Any:
+        sizes.append(queries.shape[2])
+        return flash.attend_causally(queries, keys, values, scaling)
+
+    with (
+        patch.object(triton_regions, "MIN_TRIANGLE_KEYS", 32),
+        patch.object(triton_regions, "TRIANGLE_STEP_KEYS", 32),
+        patch.object(flash, "attend_by_cudnn", causally),
+    ):
+        for window, total, count in ((64, 256, 192), (50, 333, 256)):
+            for name, attention in attentions(window, 3).items():
+                if name.startswith(("near_far", "chunks")):
+                    x, before = vectors(total, total, kv_heads=1, dtype=torch.float32), len(sizes)
+                    found[f"triangle, {name}, {window}"] = error(fast.attend, x, attention, sinks)
+                    # Beyond a window, or beyond two chunks, less what is left of steps of 32.
+                    wanted = count if name.startswith("near_far") else (total - 2 * window) // 32 * 32
+                    wanted = (total - 65) // 32 * 32 if (name, window) == ("near_far jet_long", 64) else wanted
+                    assert sizes[before:] == [wanted], (name, window, sizes[before:])
     return found
 
 
@@ -48,9 +94,9 @@ def crowded(call: Any) -> float:
     """What a call returns on a GPU with room for blocks of at most 64 queries."""
     from triton.runtime.errors import OutOfResources
 
-    from lexbench.kernels import triton_near_far
+    from lexbench.kernels import triton_regions
 
-    kernel, seen = triton_near_far._kernel, list[int]()
+    kernel, seen = triton_regions._kernel, list[int]()
 
     class Small:
         def __getitem__(self, grid: Any) -> Any:
@@ -62,11 +108,11 @@ def crowded(call: Any) -> float:
 
             return launch
 
-    triton_near_far._kernel = Small()
+    triton_regions._kernel = Small()
     try:
         found = float(call())
     finally:
-        triton_near_far._kernel = kernel
+        triton_regions._kernel = kernel
     assert seen[0] == 128 and seen[-1] == 64, seen
     return found
 
@@ -87,37 +133,44 @@ def error(attend: Any, x: Any, attention: Attention, sinks: Any) -> float:
 
 def of_steps() -> dict[str, float]:
     """Largest errors of steps of writing, of texts padded on the left, over buffers with room behind them."""
-    from lexbench.kernels import dense, triton_decode
+    from lexbench.kernels import triton_decode
 
     generator, found = torch.Generator().manual_seed(0), dict[str, float]()
     for batch, heads, groups, total, width in ((1, 4, 2, 300, 16), (2, 8, 2, 257, 20), (3, 4, 4, 40, 32)):
-        q, k, v = (
-            torch.randn(batch, count, size, width, generator=generator)
-            for count, size in ((heads, 1), (groups, total + 13), (groups, total + 13))
-        )
-        k[:, :, total:] = v[:, :, total:] = torch.nan  # what is behind the end is never read
+        # Each range has rotations of its own, and its keys stand as they come.
+        queries = torch.randn(4, batch, heads, 1, width, generator=generator)
+        keys = [torch.randn(batch, groups, total + 13, width, generator=generator) for _ in range(4)]
+        keys[1] = keys[1].transpose(1, 2).contiguous().transpose(1, 2)
+        v = torch.randn(batch, groups, total + 13, width, generator=generator)
+        for each in (*keys, v):
+            each[:, :, total:] = torch.nan  # what is behind the end is never read
         pads = torch.arange(batch) * 7
-        cut = pads + 11
-        ends = torch.full((batch,), total)
-        # Two ranges of equal rotation, and one without keys: together all keys of a text.
-        ranges = [(q, k, cut, ends), (q, k, pads, cut), (q, k, cut, cut)]
-        for sinks in (None, torch.linspace(-1, 1, heads)):
-            got = triton_decode.attend(ranges, v, SCALING, sinks)
-            for row, pad in enumerate(pads.tolist()):
-                own = q[row, None], k[row, None, :, pad:total], v[row, None, :, pad:total]
-                asking, keys, values = (x.double() for x in own)
-                exact = dense.attend(
-                    asking,
-                    keys,
-                    values,
-                    torch.tensor([total - pad - 1]),
-                    Attention(),
-                    still,
-                    SCALING,
-                    sinks=None if sinks is None else sinks.double(),
-                )
-                found[f"step, {total}, {sinks is None}, {row}"] = float((got[row, None] - exact).abs().max())
+        ends = [pads, pads + 3, pads + 3, pads + 11, torch.full((batch,), total)]
+        for count, processors in ((1, 1), (2, 40), (3, 1), (4, 40)):  # 40: several pieces of a text
+            # The last ones, which hold most keys; the second of four holds none.
+            ranges = [(queries[n], keys[n], ends[n], ends[n + 1]) for n in range(4 - count, 4)][::-1]
+            for sinks in (None, torch.linspace(-1, 1, heads)):
+                with patch.object(triton_decode, "_processors", lambda x: processors):  # noqa: B023
+                    got = triton_decode.attend(ranges, v, SCALING, sinks)
+                for row in range(batch):
+                    exact = over_ranges([[x[row] for x in each] for each in ranges], v[row], sinks)
+                    name = f"step, {total}, {count}, {sinks is None}, {row}"
+                    found[name] = float((got[row, :, 0] - exact).abs().max())
     return found
+
+
+def over_ranges(ranges: Any, values: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """[H, D] softmax of one text's logits over all its ranges, and a sink, times values, in float64."""
+    heads, shared = len(ranges[0][0]), len(ranges[0][0]) // len(values)
+    logits, content = [] if sinks is None else [sinks.double()[:, None]], [torch.zeros(heads, 0, values.shape[2])]
+    if sinks is not None:
+        content = [torch.zeros(heads, 1, values.shape[2])]
+    for query, keys, begin, end in ranges:
+        seen = slice(int(begin), int(end))
+        known = keys[:, seen].repeat_interleave(shared, dim=0).double()
+        logits.append(SCALING * torch.einsum("hd,hkd->hk", query[:, 0].double(), known))
+        content.append(values[:, seen].repeat_interleave(shared, dim=0))
+    return torch.einsum("hk,hkd->hd", torch.cat(logits, 1).softmax(1), torch.cat(content, 1).double())
 
 
 def of_rotations() -> dict[str, float]:
@@ -255,7 +308,8 @@ def test_triton_kernels_see_the_same_keys_at_the_same_positions() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     kinds = sum(name.startswith(KINDS) for name in attentions(5, 3))
-    assert len(found) == 3 + len(SHAPES) * kinds + 2 * 6 + 6 + 2 * 4 + 2 * 3 + 5
+    distant = sum(name.startswith(("near_far", "chunks")) for name in attentions(5, 3))
+    assert len(found) == 3 + len(SHAPES) * kinds + RANDOM_SHAPES + 2 * distant + 8 * 6 + 6 + 2 * 4 + 2 * 3 + 5
     networks = [found.pop(name) for name in list(found) if name.startswith("network")]
     assert max(networks) < 2e-2, networks  # 0.9 to 1.5 % by bfloat16 alone
     low = [found.pop(name) for name in list(found) if name.startswith(("half precision", "turn"))]
