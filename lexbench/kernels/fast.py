@@ -77,9 +77,10 @@ def attend(
     assert isinstance(rule, Sides | Blocks | Chunks), f"{name} has no kernel here"
     found = None
     if form == "triton":  # imported where it is asked for: it is not everywhere
-        from lexbench.kernels import triton_regions
+        from lexbench.kernels import triton_check, triton_regions
 
-        found = triton_regions.attend(queries, keys, values, rule, rotate, scaling, sinks)
+        if triton_check.regions_agree(queries, keys, isinstance(rule, Sides), sinks is not None):
+            found = triton_regions.attend(queries, keys, values, rule, rotate, scaling, sinks)
     if found is None:
         if isinstance(rule, Sides):
             found = near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)

@@ -100,9 +100,10 @@ def attend(
         loop.places(reach.key, queries.device)
         ranges.append((asking, keys, loop.edge(reach.begin), loop.edge(reach.end)))
     if form == "triton" and queries.dtype in (torch.bfloat16, torch.float16):
-        from lexbench.kernels import triton_decode
+        from lexbench.kernels import triton_check, triton_decode
 
-        return triton_decode.attend(ranges, kept.values, scaling, sinks)
+        if triton_check.ranges_agree(queries, kept.values, min(len(ranges), triton_decode.MAX_RANGES)):
+            return triton_decode.attend(ranges, kept.values, scaling, sinks)
     places = loop.make_once("columns", lambda: torch.arange(kept.values.shape[2], device=queries.device))
     found = [
         flash.attend_to_all(asking, keys, kept.values, scaling, (places >= begin[:, None]) & (places < end[:, None]))

@@ -49,18 +49,18 @@ def attend(
 ) -> Tensor | None:
     """The result of `near_far.attend` or `chunked.attend`, with the same arguments.
 
-    None for few queries, for float32 on a GPU, and where no block fits into the GPU's shared memory.
+    None for few queries, for float64, and where no block fits into the GPU's shared memory.
     """
-    # Tensor cores round float32, and exact products without them are slow and take minutes to compile.
-    exact = queries.dtype == torch.float64 or (queries.is_cuda and queries.dtype == torch.float32)
-    if exact or queries.shape[2] < MIN_BLOCK_QUERIES:
+    if queries.dtype == torch.float64 or queries.shape[2] < MIN_BLOCK_QUERIES:
         return None
-    with torch.cuda.device_of(queries):  # layers may be spread over several
-        if isinstance(rule, Sides):
-            rotated = _rotate_sides(queries, keys, rule, rotate)
-        else:
-            rotated = _rotate_blocks(queries, keys, rule, rotate)
-        return _launch(rotated, values, rule, scaling, sinks)
+    if isinstance(rule, Sides):
+        rotated = _rotate_sides(queries, keys, rule, rotate)
+    else:
+        rotated = _rotate_blocks(queries, keys, rule, rotate)
+    far, reach = None, keys.shape[2] + 1
+    if queries.shape[2] == keys.shape[2] and _sees_all_far_keys(rule):
+        far, reach = _attend_to_triangle(rotated[2], rotated[4], values, rule, scaling)
+    return attend_rotated(rotated, values, rule, scaling, sinks, far, reach)
 
 
 Rotated = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -86,20 +86,24 @@ def _rotate_blocks(queries: Tensor, keys: Tensor, rule: Blocks | Chunks, rotate:
     return near, back, back if older is None else rotate_to_line(queries, older, first, rotate), known, known
 
 
-def _launch(
-    rotated: Rotated, values: Tensor, rule: Sides | Blocks | Chunks, scaling: float, sinks: Tensor | None
+def attend_rotated(
+    rotated: Rotated,
+    values: Tensor,
+    rule: Sides | Blocks | Chunks,
+    scaling: float,
+    sinks: Tensor | None,
+    far: PartialAttention | None,
+    reach: int,
 ) -> Tensor | None:
-    """Attention [1, H, Q, D] of queries that are rotated; None where no block fits into the GPU's shared memory."""
+    """Attention [1, H, Q, D] of queries that are rotated; None where no block fits into the GPU's shared memory.
+
+    Part `far` holds the keys at least `reach` tokens back; it begins with the query at position `reach`.
+    """
     near_queries, near_keys = rotated[0], rotated[3]
     (heads, asked, width), (groups, total) = near_queries.shape[1:], near_keys.shape[1:3]
     is_sides = isinstance(rule, Sides)
     size = rule.window if isinstance(rule, Sides) else rule.size
     count = rule.far(total) if isinstance(rule, Sides) else total if isinstance(rule, Chunks) else 0
-    far, reach = None, total + 1
-    # All pairs that are so far apart are in the far region.
-    least = size if is_sides else 2 * size
-    if count >= total - least and asked == total:
-        far, reach = _attend_to_triangle(rotated[2], rotated[4], values, least, scaling)
     output = torch.empty_like(near_queries, memory_format=torch.contiguous_format)
     vectors = *rotated, values, output, output if far is None else far.out
     given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
@@ -135,17 +139,23 @@ def _launch(
         )
 
     sizes = _sizes(padded * values.element_size(), _shared_bytes(values))
-    return output if launch_first_fitting(launch, sizes) else None
+    with torch.cuda.device_of(values):  # layers may be spread over several
+        return output if launch_first_fitting(launch, sizes) else None
+
+
+def _sees_all_far_keys(rule: Sides | Blocks | Chunks) -> bool:
+    return rule.count is None if isinstance(rule, Sides) else isinstance(rule, Chunks)
 
 
 def _attend_to_triangle(
-    queries: Tensor, keys: Tensor, values: Tensor, least: int, scaling: float
+    queries: Tensor, keys: Tensor, values: Tensor, rule: Sides | Blocks | Chunks, scaling: float
 ) -> tuple[PartialAttention | None, int]:
     """Attention to keys at least `reach` tokens back, of queries from position `reach` on, and that distance.
 
     None where no faster kernel is known: the distance is then beyond the text.
     """
     total = values.shape[2]
+    least = rule.window if isinstance(rule, Sides) else 2 * rule.size  # all pairs so far apart are in the far region
     count = max(0, total - least) // TRIANGLE_STEP_KEYS * TRIANGLE_STEP_KEYS
     found, reach = None, total - count
     if count >= MIN_TRIANGLE_KEYS:

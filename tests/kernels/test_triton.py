@@ -159,6 +159,27 @@ def of_steps() -> dict[str, float]:
     return found
 
 
+def of_checks() -> dict[str, float]:
+    """0 where a check before the first use finds what it should: right kernels, wrong ones, and such as do not run."""
+    from lexbench.kernels import triton_check, triton_decode, triton_regions
+
+    found, place = dict[str, float](), (torch.device("cpu"), torch.float16, 16)
+    regions, ranges = triton_check._regions_agree.__wrapped__, triton_check._ranges_agree.__wrapped__
+    for flag in (True, False):
+        found[f"checked regions, {flag}"] = float(not regions(*place, 2, flag, not flag))
+        found[f"checked ranges, {flag}"] = float(not ranges(*place, 3, 2 + flag))
+
+    def of_wrong_keys(rotated: Any, *rest: Any) -> Any:
+        return attend((*rotated[:3], rotated[3].flip(3), rotated[4]), *rest)
+
+    attend = triton_regions.attend_rotated
+    with patch.object(triton_regions, "attend_rotated", of_wrong_keys):
+        found["checked wrong keys"] = float(regions(*place, 2, True, False))
+    with patch.object(triton_decode, "attend", side_effect=RuntimeError("no driver")):
+        found["checked without a driver"] = float(ranges(*place, 1, 2))
+    return found
+
+
 def over_ranges(ranges: Any, values: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
     """[H, D] softmax of one text's logits over all its ranges, and a sink, times values, in float64."""
     heads, shared = len(ranges[0][0]), len(ranges[0][0]) // len(values)
@@ -309,7 +330,7 @@ def test_triton_kernels_see_the_same_keys_at_the_same_positions() -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     kinds = sum(name.startswith(KINDS) for name in attentions(5, 3))
     distant = sum(name.startswith(("near_far", "chunks")) for name in attentions(5, 3))
-    assert len(found) == 3 + len(SHAPES) * kinds + RANDOM_SHAPES + 2 * distant + 8 * 6 + 6 + 2 * 4 + 2 * 3 + 5
+    assert len(found) == 3 + len(SHAPES) * kinds + RANDOM_SHAPES + 2 * distant + 8 * 6 + 6 + 6 + 2 * 4 + 2 * 3 + 5
     networks = [found.pop(name) for name in list(found) if name.startswith("network")]
     assert max(networks) < 2e-2, networks  # 0.9 to 1.5 % by bfloat16 alone
     low = [found.pop(name) for name in list(found) if name.startswith(("half precision", "turn"))]
@@ -317,4 +338,8 @@ def test_triton_kernels_see_the_same_keys_at_the_same_positions() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps({**errors(), **of_steps(), **of_rotations(), **of_turns(), **of_norms(), **of_networks()}))
+    print(
+        json.dumps(
+            {**errors(), **of_steps(), **of_checks(), **of_rotations(), **of_turns(), **of_norms(), **of_networks()}
+        )
+    )
