@@ -64,6 +64,10 @@ def rotation(width: int) -> Rotate:
 
     def rotate(x: Tensor, positions: Tensor) -> Tensor:
         turn = positions[:, None].float() * frequency(x.device)
+        if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):  # as our attention function rotates (`Turn`)
+            from lexbench.kernels import triton_rotate
+
+            return triton_rotate.rotate_pairs(x, turn.cos()[None], turn.sin()[None], halves=True, offset=0)
         cos, sin = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -64,7 +64,7 @@ def attend(
 
 
 Rotated = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""Queries for near keys, for the block before and for far keys; near keys and far keys."""
+"""Queries for near keys, for the block before and for far keys, which the last ones may be alone; near and far keys."""
 
 
 def _rotate_sides(queries: Tensor, keys: Tensor, rule: Sides, rotate: Rotate) -> Rotated:
@@ -74,16 +74,24 @@ def _rotate_sides(queries: Tensor, keys: Tensor, rule: Sides, rotate: Rotate) ->
     near = rotate_to_line(queries, plain, first, rotate), rotate_to_line(keys, plain, 0, rotate)
     far = near
     if count:
-        far = far_queries_of(queries, rule, first, rotate), far_keys_of(keys[:, :, :count], rule, rotate)
+        begin = max(first, rule.window)  # earlier queries have no far keys
+        far = (
+            far_queries_of(queries[:, :, begin - first :], rule, begin, rotate),
+            far_keys_of(keys[:, :, :count], rule, rotate),
+        )
     return near[0], near[0], far[0], near[1], far[1]
 
 
 def _rotate_blocks(queries: Tensor, keys: Tensor, rule: Blocks | Chunks, rotate: Rotate) -> Rotated:
     own, before, older, key = chunked.block_positions(rule)
-    first = keys.shape[2] - queries.shape[2]
+    total = keys.shape[2]
+    first = total - queries.shape[2]
     near, known = rotate_to_line(queries, own, first, rotate), rotate_to_line(keys, key, 0, rotate)
     back = near if before is own else rotate_to_line(queries, before, first, rotate)
-    return near, back, back if older is None else rotate_to_line(queries, older, first, rotate), known, known
+    begin, far = max(first, 2 * rule.size), back  # earlier queries have no older keys
+    if older is not None and begin < total:
+        far = rotate_to_line(queries[:, :, begin - first :], older, begin, rotate)
+    return near, back, far, known, known
 
 
 def attend_rotated(
@@ -121,6 +129,7 @@ def attend_rotated(
             heads // groups,
             asked,
             total,
+            total - rotated[2].shape[2],
             size,
             count,
             reach,
@@ -159,7 +168,8 @@ def _attend_to_triangle(
     count = max(0, total - least) // TRIANGLE_STEP_KEYS * TRIANGLE_STEP_KEYS
     found, reach = None, total - count
     if count >= MIN_TRIANGLE_KEYS:
-        found = flash.attend_by_cudnn(queries[:, :, reach:], keys[:, :, :count], values[:, :, :count], scaling)
+        asking = queries[:, :, queries.shape[2] - count :]
+        found = flash.attend_by_cudnn(asking, keys[:, :, :count], values[:, :, :count], scaling)
     return found, total + 1 if found is None else reach
 
 
@@ -184,12 +194,12 @@ def _sizes(row_bytes: int, shared_bytes: int) -> Iterator[tuple[int, int, int, i
             yield rows, columns, warps, stages
 
 
-@triton.jit(do_not_specialize=("shared", "asked", "total", "size", "count", "reach"))
+@triton.jit(do_not_specialize=("shared", "asked", "total", "far_first", "size", "count", "reach"))
 def _kernel(
     near_q, back_q, far_q, near_k, far_k, v, out, begun, begun_lse, sinks,
     near_q_head, near_q_row, back_q_head, back_q_row, far_q_head, far_q_row, near_k_head, near_k_row,
     far_k_head, far_k_row, v_head, v_row, out_head, out_row, begun_head, begun_row,
-    shared, asked, total, size, count, reach, width, scale,
+    shared, asked, total, far_first, size, count, reach, width, scale,
     SIDES: tl.constexpr, BEGUN: tl.constexpr, SINKS: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -234,8 +244,8 @@ def _kernel(
     v += group * v_head
 
     # Far keys.
-    at = away * far_q_row + rows[:, None] * far_q_row + dims[None, :]
-    q = tl.load(far_q + head * far_q_head + at, mask=held, other=0.0)
+    at = (begin - far_first).to(tl.int64) * far_q_row + rows[:, None] * far_q_row + dims[None, :]
+    q = tl.load(far_q + head * far_q_head + at, mask=held & (here >= far_first)[:, None], other=0.0)
     k = far_k + group * far_k_head
     if SIDES:
         least, last = size, count

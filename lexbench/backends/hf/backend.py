@@ -98,12 +98,12 @@ class Hf(Backend):
             length exactly where angles or ranks of heads depend on all of a text. Batching changes numbers in the last
             bits only.
         attention: auto (the model's kernel wherever a method leaves scores as they are, ours where that is the eager
-            one, which keeps the scores of all pairs, as gpt-oss has it; on a GPU Triton kernels for windows and far
-            keys, where the package is installed, and steps of writing that are recorded with our attention function
-            and repeated, with norms and rotations in one kernel each), lexbench (our attention function always), triton
-            (auto, where Triton must be there) or merged (auto, without Triton and recording). Stock kernels compute a
-            sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what the window
-            holds. Numbers differ in the last bits only.
+            one, which keeps the scores of all pairs, as gpt-oss has it; on a GPU Triton kernels for windows, far keys,
+            blocks and chunks, where the package is installed and they agree with the definition, and steps of writing
+            that are recorded with our attention function and repeated, with norms and rotations in one kernel each),
+            lexbench (our attention function always), triton (auto, where Triton must be there) or merged (auto, without
+            Triton and recording). Stock kernels compute a sliding window as a masked whole text on a CPU, with a mask
+            of length x length; ours costs what the window holds. Numbers differ in the last bits only.
         fast: false: one text at a time, attention by its definition wherever the model's own does not compute it, no
             recorded steps, no fused or widened products. For checks: answers are equal, and slower.
         tensor_parallel: processes that each hold a share of every layer, by transformers' plan for the family: on a GPU
