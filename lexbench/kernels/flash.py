@@ -90,7 +90,8 @@ def attend_by_cudnn(queries: Tensor, keys: Tensor, values: Tensor, scaling: floa
 
 def _dense_text(vectors: Tensor) -> Tensor:
     """[1, H, T, D] vectors whose strides are those of T tokens alone, copied where heads stand apart."""
-    text = vectors[0]  # [None] makes a new stride of the one text
+    # [None] makes a new stride, of the one text or one head.
+    text = vectors[0, 0][None] if vectors.shape[1] == 1 else vectors[0]
     return (text if text.stride(2) == 1 and text.stride(0) < text.stride(1) else text.contiguous())[None]
 
 
