@@ -15,6 +15,9 @@ import torch
 import transformers
 
 import lexbench
+from lexbench.backends.hf.backend import Hf
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.attention import Attention, Blocks, Remap, Window
 from tools import gpu, gpu_calls, gpu_measures, gpu_rooflines, gpu_sides, gpu_sizes, gpu_tables, needle_sweep, sides
 from tools.gpu_rooflines import Rates
@@ -174,6 +177,20 @@ def test_shares_are_of_the_measured_and_of_the_stated_rate() -> None:
     assert gpu_tables.share(4e14, rates, "operations") == "50% / 40%"
     assert gpu_tables.share(1e12, {"bytes_per_second": 4e12}, "bytes") == "25%"
     assert gpu_tables.share(1e12, {}, "bytes") == ""
+
+
+@pytest.mark.slow
+def test_a_saved_model_has_the_tokens_of_its_backend(tmp_path: Path) -> None:
+    """As transformers reads them, for lm_eval: BOS is known, or its texts would begin with EOS."""
+    model = Hf(read_model({"path": str(sides.LEXLET)}), device="cpu")
+    gpu_sides.save(model, tmp_path)
+    read, text = transformers.AutoTokenizer.from_pretrained(tmp_path), "The pass key is 71432. What is it?"
+    assert (read.bos_token_id, read.eos_token_id) == (model.tokenizer.bos, min(model._ends))
+    expected = model.tokenizer.encode(text).ids.tolist()
+    assert (
+        read(text, add_special_tokens=False).input_ids == load_tokenizer(tmp_path).encode(text).ids.tolist() == expected
+    )
+    assert load_tokenizer(tmp_path).prefix == () and load_tokenizer(tmp_path, bos=True).prefix == (model.tokenizer.bos,)
 
 
 def test_answers_that_differ_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

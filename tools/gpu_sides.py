@@ -54,15 +54,15 @@ def model_folder(campaign: Campaign) -> Path:
 
 
 def save(model: Any, folder: Path) -> None:
-    """Write a backend's network and tokenizer."""
+    """Write a backend's network and tokenizer; BOS is named, and begins no text unless it is asked for."""
     model.reader.network.save_pretrained(folder)
     inner = model.tokenizer._tokenizer
     inner.encode_special_tokens = False
     inner.save(str(folder / "tokenizer.json"))
     inner.encode_special_tokens = True
-    [end, *_] = sorted(model._ends)
-    word = inner.id_to_token(end)
-    said = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": word, "pad_token": word, "add_bos_token": False}
+    first, last = (inner.id_to_token(token) for token in (model.tokenizer.bos, min(model._ends)))
+    named = {"bos_token": first, "eos_token": last, "pad_token": last, "add_bos_token": False}
+    said = {"tokenizer_class": "PreTrainedTokenizerFast", **named}
     (folder / "tokenizer_config.json").write_text(json.dumps(said))
 
 

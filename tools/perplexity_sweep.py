@@ -75,6 +75,7 @@ def by_lexbench(protocol: str, folder: Path, options: argparse.Namespace) -> tup
         results,
         "model=local",
         f"model.path={folder.parent / 'model'}",
+        "model.bos=true",  # lm_eval begins every text with it
         f"task={protocol}",
         "corpus=files",
         f"corpus.path={folder.parent / 'texts'}",
