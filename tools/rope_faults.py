@@ -398,12 +398,13 @@ def verdict_by_next_tokens(fault: RealFault, reference: Path) -> Verdict:
     """By identify, of the engine that tells next tokens only."""
     assert fault.plain is not None
     with scripted.serving(fault.plain().answer) as server:
-        return _verdict_at("identify, by next tokens", fault, server.url, reference)
+        # Its cache holds one prompt: others between the prefixes of a text would leave no hits.
+        return _verdict_at("identify, by next tokens", fault, server.url, reference, "backend.concurrency=1")
 
 
-def _verdict_at(by: str, fault: RealFault, url: str, reference: Path) -> Verdict:
+def _verdict_at(by: str, fault: RealFault, url: str, reference: Path, *words: str) -> Verdict:
     begun = time.process_time()
-    said = re.sub("; (told by|holds up to) [^;]*", "", serving.named_at(url, reference)[1])
+    said = re.sub("; (told by|holds up to) [^;]*", "", serving.named_at(url, reference, *words)[1])
     return Verdict(by, said, re.search(fault.cause, said) is not None, time.process_time() - begun)
 
 

@@ -346,9 +346,9 @@ def named(engine: Engine, reference: Path) -> tuple[int, str]:
         return named_at(server.url, reference)
 
 
-def named_at(url: str, reference: Path) -> tuple[int, str]:
+def named_at(url: str, reference: Path, *words: str) -> tuple[int, str]:
     """The same of a server that runs."""
-    backend = ["backend=openai", f"backend.url={url}", "backend.retries=0"]
+    backend = ["backend=openai", f"backend.url={url}", "backend.retries=0", *words]
     code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
     if code == 2:
         return code, "refused"

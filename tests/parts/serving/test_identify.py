@@ -21,7 +21,13 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Encoded, Generate, GenerateAnswer, Tokens
 from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify import ask, identify, pack, probes
-from lexbench.parts.serving.identify.causes import UNKNOWN_CAUSE, distance_of_told, fresh_texts, repetition_cause
+from lexbench.parts.serving.identify.causes import (
+    UNKNOWN_CAUSE,
+    WRONG_HITS_CAUSE,
+    distance_of_told,
+    fresh_texts,
+    repetition_cause,
+)
 from lexbench.parts.serving.identify.cut import ignores_beginning
 from lexbench.parts.serving.identify.make import make_pack
 from lexbench.parts.serving.identify.prefixes import prefix_places
@@ -298,6 +304,21 @@ def test_answers_are_compared_by_what_both_tell() -> None:
     assert distance_of_told({1: 1.0}, {2: 1.0}) == np.inf
     said = probes._repetition_fault([{1: 1.0}], lambda asked: [{2: 1.0}], ["a"], lambda: ["b"], 0.5)
     assert said is not None and "1 of 1 texts have other likelihoods when asked again (no likely token in co" in said
+
+
+@pytest.mark.parametrize(("strange", "wrong"), [(True, True), (True, False), (False, True)])
+def test_wrong_hits_are_looked_for_where_no_setup_is_named(strange: bool, wrong: bool) -> None:
+    """Texts that are no hits do not move, fresh ones do when they are asked a second time."""
+    asked: list[str] = []
+
+    def ask(questions: Sequence[str]) -> list[dict[int, float]]:
+        asked.extend(questions)
+        return [{1: 1.0 + (wrong and "fresh" in each and asked.count(each) > 1)} for each in questions]
+
+    said = probes._repetition_fault([{1: 1.0}], ask, ["a"], lambda: ["fresh 1", "fresh 2"], 0.5, strange)
+    assert (said is not None) == (strange and wrong)
+    assert said in (None, f"new texts have other likelihoods when asked again: {WRONG_HITS_CAUSE}")
+    assert asked.count("a") == 1 and asked.count("fresh 1") == 2 * strange  # nothing is pushed out of a cache
 
 
 def test_a_fresh_text_has_the_tokens_of_its_words() -> None:

@@ -10,6 +10,7 @@ from lexbench.core.task import Tokenizer, Tokens
 
 N_FRESH_TEXTS = 3
 """Texts that the server has not read before; all of them must tell the same."""
+WRONG_HITS_CAUSE = "hits of a prefix cache are not answered as the text was at first"
 UNKNOWN_CAUSE = "look for requests that are mixed up, and for states of other prompts in a cache"
 
 Question = TypeVar("Question")
@@ -38,7 +39,8 @@ def repetition_cause(
     Args:
         ask: of a server that was seen to answer texts otherwise than it should.
         fresh: questions about texts that it has not read before.
-        texts: questions about others; as many tokens as may push the fresh ones out of a cache.
+        texts: questions about others; as many tokens as may push the fresh ones out of a cache. None: only
+            hits are looked at.
         allowed: nats by which rounding moves a text, root mean square.
     """
 
@@ -48,8 +50,8 @@ def repetition_cause(
     pairs = [(*ask([each]), *ask([each])) for each in fresh]
     hits = [changed(*pair) for pair in pairs]
     if all(hits):
-        return "hits of a prefix cache are not answered as the text was at first"
-    if any(hits):
+        return WRONG_HITS_CAUSE
+    if any(hits) or not texts:
         return UNKNOWN_CAUSE
     ask(texts)
     again = [changed(hit, *ask([each])) for each, (_, hit) in zip(fresh, pairs, strict=True)]

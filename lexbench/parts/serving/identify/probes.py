@@ -12,7 +12,8 @@ Three probes. Each allows 3 times the rounding that was measured with the checkp
   that are taken unchecked, and positions that are off while decoding do not.
 
 A server that tells its likeliest next tokens only is asked again behind the last prefix of each text, and what it
-writes is compared with its own likeliest token.
+writes is compared with its own likeliest token. Where no setup is named, wrong hits of its cache are looked for, too:
+longer prefixes may have been such.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ from lexbench.core.task import Generate, Loglikelihood, Tokens
 from lexbench.parts.serving.identify.ask import ServedPack
 from lexbench.parts.serving.identify.causes import (
     UNKNOWN_CAUSE,
+    WRONG_HITS_CAUSE,
     Question,
     Told,
     distance_of_told,
@@ -57,7 +59,8 @@ def find_faults(pack: ReferencePack, backend: Backend, served: ServedPack, found
         return []
     if served.prefixes is not None:
         assert isinstance(backend, OpenAI) and served.asked is not None, "the route is by next tokens"
-        said = _faults_of_prefixes(served.asked, pack.tokens, backend, served.prefixes)
+        strange = found.verdict == NO_SETUP_VERDICT
+        said = _faults_of_prefixes(served.asked, pack.tokens, backend, served.prefixes, strange)
     else:
         said = [opening_fault(pack, served.nats, found)]
         if capabilities(backend).remote:
@@ -68,9 +71,9 @@ def find_faults(pack: ReferencePack, backend: Backend, served: ServedPack, found
 
 
 def _faults_of_prefixes(
-    reference: PrefixReference, texts: Tokens, backend: OpenAI, served: ServedPrefixes
+    reference: PrefixReference, texts: Tokens, backend: OpenAI, served: ServedPrefixes, strange: bool
 ) -> list[str | None]:
-    """The faults that likeliest next tokens show."""
+    """The faults that likeliest next tokens show; `strange`: no setup is named."""
     noise, tokenizer = MAX_DISTANCE_IN_NOISE * noise_rms(reference.flat(reference.noise)), backend.tokenizer
 
     def ask(questions: Sequence[Generate]) -> list[Told]:
@@ -85,7 +88,7 @@ def _faults_of_prefixes(
         return [*map(question, rows, places)]
 
     questions = [*map(question, texts, reference.places[:, -1].tolist())]
-    said = [_repetition_fault(served.last, ask, questions, fresh, noise)]
+    said = [_repetition_fault(served.last, ask, questions, fresh, noise, strange)]
     slipped = served.slips[served.slips > noise]
     if len(slipped) >= max(2.0, MAX_SLIP_SHARE * served.slips.size):
         said.append(_slip_words(slipped, f"behind {len(slipped)} of {served.slips.size} prefixes"))
@@ -132,19 +135,26 @@ def _repetition_fault(
     questions: Sequence[Question],
     fresh: Callable[[], Sequence[Question]],
     allowed: float,
+    strange: bool = False,
 ) -> str | None:
-    """The fault of texts that move by more than the allowed nats when these questions are asked again, last first."""
+    """The fault of texts that move by more than the allowed nats when these questions are asked again, last first.
+
+    Wrong hits that these did not meet are looked for as well where the answers are `strange`.
+    """
     moved = np.array([*map(distance_of_told, served, ask(questions[::-1])[::-1])])
-    if not (moved > allowed).any():
+    changed = bool((moved > allowed).any())
+    if not changed and not strange:
         return None
-    by = f"{moved.max():.2g} nats" if np.isfinite(moved).all() else "no likely token in common"
-    said = f"{(moved > allowed).sum()} of {len(moved)} texts have other likelihoods when asked again ({by})"
     try:
-        return f"{said}: {repetition_cause(ask, fresh(), questions, allowed)}"
+        cause = repetition_cause(ask, fresh(), questions if changed else [], allowed)
     except Deferred:
         raise
     except Refused:  # fresh texts have tokens that cannot be sent as text
-        return f"{said}: {UNKNOWN_CAUSE}"
+        cause = UNKNOWN_CAUSE
+    if not changed:
+        return f"new texts have other likelihoods when asked again: {cause}" if cause == WRONG_HITS_CAUSE else None
+    by = f"{moved.max():.2g} nats" if np.isfinite(moved).all() else "no likely token in common"
+    return f"{(moved > allowed).sum()} of {len(moved)} texts have other likelihoods when asked again ({by}): {cause}"
 
 
 def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:
