@@ -57,6 +57,8 @@ def find_cut(served: ServedPack, backend: Backend, found: Identification) -> str
     size = high - len(backend.tokenizer.prefix)  # what is cut begins behind BOS: one token more had to be sent
     if size > MAX_CUT_IN_WINDOWS * (window_size(found.verdict) or math.inf):
         return ""
+    if not _other_prefixes_agree(served, backend, high, allowed):
+        return ""
     return f"your server reads only the last {size} of {len(text)} tokens"
 
 
@@ -74,8 +76,23 @@ def _text_of_end(backend: Backend, tokens: Tokens) -> Tokens:
     return np.concatenate([backend.tokenizer.prefix, tokens[len(backend.tokenizer.prefix) :]]).astype(np.int64)
 
 
-def _nats_of_end(served: ServedPack, backend: Backend, tokens: Tokens) -> Nats:
-    """Nats at the end of a text whose last tokens alone are sent."""
+def _other_prefixes_agree(served: ServedPack, backend: Backend, size: int, allowed: float) -> bool:
+    """Whether the other prefixes of the last text are answered by their last tokens alone, too.
+
+    The tokens behind one prefix may be likely by its last words, whatever stands before.
+    """
+    if served.prefixes is None or served.asked is None:
+        return True
+    for column, place in enumerate(served.asked.places[-1, :-1].tolist()):
+        text = served.reference.tokens[-1, :place][-size:]
+        moved = _nats_of_end(served, backend, text, column) - served.prefixes.nats[-1, column]
+        if place > size and _rms(moved) > allowed:
+            return False
+    return True
+
+
+def _nats_of_end(served: ServedPack, backend: Backend, tokens: Tokens, column: int = -1) -> Nats:
+    """Nats at the end of a text (behind a prefix of it) whose last tokens alone are sent."""
     sent = _text_of_end(backend, tokens)
     if served.prefixes is None:
         last: Nats = question_nats(backend, [loglikelihood_question(sent, len(sent) - len(served.last_nats))])[0]
@@ -84,7 +101,7 @@ def _nats_of_end(served: ServedPack, backend: Backend, tokens: Tokens) -> Nats:
     [[found]] = backend.likeliest_next_tokens(
         [[prefix_question(backend.tokenizer, sent, len(sent), served.asked.frame)]]
     )
-    nats: Nats = np.array([found.nats.get(own, np.nan) for own in served.asked.ids[-1, -1].tolist()])
+    nats: Nats = np.array([found.nats.get(own, np.nan) for own in served.asked.ids[-1, column].tolist()])
     return nats
 
 
