@@ -32,14 +32,15 @@ from tools import serving
 from tools.identify import LEXLET, NONE, Change, Planted, llama, right, window
 
 MAX_MODEL_LEN = 640
-PLANTED: Planted = [*llama(256, 10_000.0, 32), ("window of 128 tokens", window(128), "window of 128 tokens")]
 HUB_NAME = "planted/lexlet"
 
 
-def one_of_each_kind(seed: int = 0) -> Planted:
-    """One planted setup of each kind: of those whose names differ in numbers and sides only."""
+def one_of_each_kind(size: int, seed: int = 0) -> Planted:
+    """One planted setup of each kind, of those whose names differ in numbers and sides only; `size`: of the window."""
+    label = f"window of {size} tokens"
+    whole: Planted = [*llama(256, 10_000.0, 32), (label, window(size), label)]
     kinds: dict[tuple[str, bool], Planted] = {}
-    for each in PLANTED:
+    for each in whole:
         kinds.setdefault((re.sub(r"\d+|above|below", "", each[0]), each[2] == NONE), []).append(each)
     rng = random.Random(seed)
     return [rng.choice(alike) for alike in kinds.values()]
@@ -156,7 +157,7 @@ def main() -> None:
             (base / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": asked.chat}))
         words = ["identify", str(asked.pack), "--json", "model=lexlet", f"model.path={base}", "backend=openai"]
         words += [f"backend.chat={'true' if asked.chat else 'false'}"]
-        for place, (done, change, label) in enumerate(one_of_each_kind()):
+        for place, (done, change, label) in enumerate(one_of_each_kind(reference.length // 4)):
             if asked.only not in done:
                 continue
             scratch = Path(name) / f"{place}"
