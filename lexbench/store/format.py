@@ -95,14 +95,18 @@ def table_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     # zstd takes a millisecond to begin with the columns.
     compression = "snappy" if table.nbytes < MAX_FAST_COMPRESSED_BYTES else "zstd"
-    pq.write_table(
-        table,
+    # Arrow's own form of the schema would hold the metadata once more, in base64.
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression=compression,
         use_dictionary=COLUMNS_WITH_REPEATED_VALUES,
         write_statistics=False,
         write_page_checksum=True,
-    )
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(table.schema.metadata)
     return bytes(sink.getvalue())
 
 

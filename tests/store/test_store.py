@@ -23,7 +23,7 @@ from lexbench.core.record import Cell, Sample
 from lexbench.parts.web.view.folders import FolderWatch
 from lexbench.stats import costs
 from lexbench.stats.records import records_of
-from lexbench.store.format import FinishedCell
+from lexbench.store.format import FinishedCell, read_cell_table
 from lexbench.store.store import Store, _derived
 from tests.report.fake_run import cell, finished, keep, likelihood_sample
 from tools.keep_records import read_records
@@ -116,6 +116,18 @@ def test_the_same_samples_give_the_same_bytes_in_whatever_order_they_came(tmp_pa
         fill(tmp_path / str(number), this, samples).finish(this, indices(samples))
         contents.append((tmp_path / str(number) / "cells" / f"{this.id}.parquet").read_bytes())
     assert contents[0] == contents[1]
+
+
+def test_a_file_states_its_cell_once_and_its_schema_is_that_of_older_files(tmp_path: Path) -> None:
+    this = cell("passkey", "none", 256)
+    fill(tmp_path, this, [Sample(index=0, cluster="a", tokens=1)]).finish(this, [0])
+    file = tmp_path / "cells" / f"{this.id}.parquet"
+    table = read_cell_table(file)
+    assert file.read_bytes().count(table.schema.metadata[b"cell"]) == 1
+    assert b"ARROW:schema" not in file.read_bytes()
+    pq.write_table(pq.read_table(file), tmp_path / "older.parquet")  # as files were written before
+    older = read_cell_table(tmp_path / "older.parquet")
+    assert older.equals(table) and older.schema.equals(table.schema, check_metadata=True)
 
 
 def test_losses_take_hardly_more_than_their_four_bytes_each(tmp_path: Path) -> None:
