@@ -34,7 +34,7 @@ ATTRIBUTES = {
 }
 KEYWORDS = {"shell": True, "allow_pickle": True, "trust_remote_code": True, "weights_only": False}
 """What no call may say."""
-LOADING = {"registry.py: exec_module", "debian.py: tarfile.open"}
+LOADING = {"objects.py: exec_module", "packages.py: tarfile.open"}
 """A class that the user's own yaml names by `file:`, as an import would load it; no record or model names one. And a
 package of Debian with a known SHA-256, whose members are read and never extracted."""
 

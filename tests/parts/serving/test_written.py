@@ -78,17 +78,17 @@ def test_what_no_setup_writes_is_none_of_these() -> None:
     assert (found.verdict, found.alike) == ("none of these", [])
     assert found.why.startswith("the nearest, ") and "more than rounding of 0.02 nats explains" in found.why
     places = prefixes.nll[0].argmin(axis=-1)
-    places[:4] = written.UNTOLD  # nothing is known of them
+    places[:4] = written.UNTOLD_PLACE  # nothing is known of them
     assert written.identify_by_written(one, prefixes, places).verdict in ("first", "beside it")
     with pytest.raises(Refused, match="writes no token that can be told"):
-        written.identify_by_written(one, prefixes, np.full_like(places, written.UNTOLD))
+        written.identify_by_written(one, prefixes, np.full_like(places, written.UNTOLD_PLACE))
 
 
 def test_a_token_that_the_pack_does_not_hold_is_as_likely_as_all_of_those() -> None:
     """Behind 240 prefixes the 7 stored tokens leave nearly nothing, or half of all probability, to others."""
     one, prefixes = reference()
     places = prefixes.nll[0].argmin(axis=-1)
-    places[:4] = written.UNHELD
+    places[:4] = written.UNHELD_PLACE
     for left, verdict in ((1e-6, "none of these"), (0.5, "first")):
         sums = np.exp(-prefixes.nll).sum(axis=-1, keepdims=True) / (1 - left)
         found = replace(prefixes, nll=prefixes.nll + np.log(sums))
@@ -105,9 +105,9 @@ def test_a_written_text_is_one_stored_token() -> None:
 
     assert [place(text) for text in (" the", " of", ",", ".")] == [0, 1, 2, 3]
     assert place("of") == 1  # a server that strips blanks
-    assert place("of", [words[1], words[1]]) == written.UNTOLD
-    assert place("zebra") == written.UNHELD
-    assert [place(text) for text in ("", "\N{REPLACEMENT CHARACTER}", "\n\n\n")] == [written.UNTOLD] * 3
+    assert place("of", [words[1], words[1]]) == written.UNTOLD_PLACE
+    assert place("zebra") == written.UNHELD_PLACE
+    assert [place(text) for text in ("", "\N{REPLACEMENT CHARACTER}", "\n\n\n")] == [written.UNTOLD_PLACE] * 3
 
 
 def test_a_server_without_log_probabilities_is_asked_for_texts() -> None:

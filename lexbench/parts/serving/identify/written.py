@@ -36,7 +36,7 @@ GUMBEL_SPREAD_PER_NAT = math.sqrt(6) / math.pi
 TRIED_SPREADS = np.geomspace(0.01, 100.0, 41)
 """In units of the spread of the measured noise; the middle one is 1."""
 MIN_NOISE_NATS, LEAST_CHANCE = 1e-4, 1e-9
-UNTOLD, UNHELD = -1, -2
+UNTOLD_PLACE, UNHELD_PLACE = -1, -2
 """In place of a stored token: the server's text is that of several or of none; it is that of a token not stored."""
 
 
@@ -46,17 +46,17 @@ def identify_by_written(pack: ReferencePack, reference: PrefixReference, places:
     Args:
         pack: of these prefixes (`of_prefixes`), for its labels.
         reference: the nats of the stored tokens.
-        places: [texts, prefixes] of the written tokens among the stored ones, or `UNTOLD`, or `UNHELD`.
+        places: [texts, prefixes] of the written tokens among the stored ones, or `UNTOLD_PLACE`, or `UNHELD_PLACE`.
 
     Raises Refused where no written token can be told.
     """
-    told = places != UNTOLD
+    told = places != UNTOLD_PLACE
     if not told.any():
         raise Refused("the server writes no token that can be told from its text: it serves another model")
     nll, place = reference.nll[:, told], places[told]
     rest = np.clip(1 - np.exp(-nll).sum(axis=2, keepdims=True), LEAST_CHANCE, 1)
-    nll = np.concatenate([nll, np.where(place[:, None] == UNHELD, -np.log(rest), np.inf)], axis=2)
-    place = np.where(place == UNHELD, nll.shape[2] - 1, place)
+    nll = np.concatenate([nll, np.where(place[:, None] == UNHELD_PLACE, -np.log(rest), np.inf)], axis=2)
+    place = np.where(place == UNHELD_PLACE, nll.shape[2] - 1, place)
     own = np.take_along_axis(nll, np.broadcast_to(place[:, None], (*nll.shape[:2], 1)), axis=2)[..., 0]
     noise = max(noise_rms(reference.flat(reference.noise)), MIN_NOISE_NATS)
     likelihoods = np.stack([_log_likelihoods(nll, own, noise * GUMBEL_SPREAD_PER_NAT * each) for each in TRIED_SPREADS])
@@ -96,7 +96,7 @@ def ask_written(reference: PrefixReference, texts: Tokens, backend: OpenAI) -> N
     """[texts, prefixes] places of the tokens that a server writes, among the stored ones."""
     tokenizer = backend.tokenizer
     questions = [prefix_questions(reference, tokenizer, *each) for each in zip(texts, reference.places, strict=True)]
-    found = np.full(reference.places.shape, UNTOLD)
+    found = np.full(reference.places.shape, UNTOLD_PLACE)
     for row, (asked, written) in enumerate(zip(questions, backend.next_texts(questions), strict=True)):
         for column, (question, text) in enumerate(zip(asked, written, strict=True)):
             found[row, column] = place_of_text(tokenizer, text, int(question.prompt[-1]), reference.ids[row, column])
@@ -104,7 +104,7 @@ def ask_written(reference: PrefixReference, texts: Tokens, backend: OpenAI) -> N
 
 
 def place_of_text(tokenizer: Tokenizer, text: str, before: int, ids: Tokens) -> int:
-    """Place of the stored token with this text, or `UNTOLD`, or `UNHELD`.
+    """Place of the stored token with this text, or `UNTOLD_PLACE`, or `UNHELD_PLACE`.
 
     Args:
         tokenizer: of the model.
@@ -113,7 +113,7 @@ def place_of_text(tokenizer: Tokenizer, text: str, before: int, ids: Tokens) -> 
         ids: the stored tokens.
     """
     if not text or "\N{REPLACEMENT CHARACTER}" in text:
-        return UNTOLD  # an end token without text, or a part of a character
+        return UNTOLD_PLACE  # an end token without text, or a part of a character
     skipped = len(tokenizer.decode(np.array([before])))
     names = [tokenizer.decode(np.array([before, each]))[skipped:] for each in ids.tolist()]
     for found in (
@@ -121,5 +121,5 @@ def place_of_text(tokenizer: Tokenizer, text: str, before: int, ids: Tokens) -> 
         [place for place, name in enumerate(names) if name.strip() == text.strip() != ""],
     ):
         if found:
-            return found[0] if len(found) == 1 else UNTOLD
-    return UNHELD if text.strip() else UNTOLD
+            return found[0] if len(found) == 1 else UNTOLD_PLACE
+    return UNHELD_PLACE if text.strip() else UNTOLD_PLACE
