@@ -17,11 +17,11 @@ from lexbench.kernels.near_far import Sides
 
 CHECKED_TOKENS = 400
 CHECKED_WINDOW_TOKENS = 130
-"""Of the window, or of a chunk; neither this nor the length is a multiple of a block."""
+"""Length of the window, or of a chunk; neither this nor the length is a multiple of a block."""
 CHECKED_REACH_TOKENS = 310
 """Distance of the keys that another kernel has computed; beyond two chunks."""
 MAX_RELATIVE_ERROR = 1e-2
-"""Of the norm; half precision gives 0.2 to 0.6 %."""
+"""Largest error as a share of the norm; half precision gives 0.2 to 0.6 %."""
 log = logging.getLogger(__name__)
 
 

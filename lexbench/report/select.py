@@ -34,7 +34,7 @@ def tables_to_show(every: Sequence[Table], cells: int, most: int | None = None) 
 
 
 def left_out_sentence(every: Sequence[Table], shown: Sequence[Table], remedy: str) -> str:
-    """How many tables are not shown, and how to have them; empty where all are."""
+    """Line with the number of tables that are not shown, and the way to have them; empty where all are."""
     if len(shown) == len(every):
         return ""
     return f"{len(every):,} tables: only {len(shown):,} are shown, the first of each model and task. {remedy}"

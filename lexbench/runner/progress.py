@@ -163,7 +163,7 @@ class _SlowBlocks:
 
     def __init__(self) -> None:
         self._due: dict[object, tuple[float, str]] = {}
-        """Of each block when its line is due, and its work's name."""
+        """Time when the line of each block is due, and the name of its work."""
         self._watched = False
         self._lock = threading.Lock()
 
@@ -202,7 +202,7 @@ class _SlowBlocks:
 
 
 _slow_blocks = _SlowBlocks()
-"""Those of this process."""
+"""Slow blocks of this process."""
 
 
 @contextmanager

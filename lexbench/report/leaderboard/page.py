@@ -48,7 +48,7 @@ class Leaderboard:
     """Files that cannot be read, one line each."""
     unfinished: list[str] = field(default_factory=list)
     left_out: str = ""
-    """How many boards are not shown, and how to have them."""
+    """Line with the number of boards that are not shown, and the way to have them."""
 
     @property
     def legend(self) -> list[str]:

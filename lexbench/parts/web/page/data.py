@@ -35,7 +35,7 @@ class PageData:
     samples: Mapping[str, Sequence[Sample]]
     paired: Mapping[str, differences.Differences]
     left_out: str = ""
-    """How many tables are not shown, and how to have them."""
+    """Line with the number of tables that are not shown, and the way to have them."""
 
     @classmethod
     def of(
