@@ -110,22 +110,25 @@ def _over_kept(
     asking = dense.scale_queries(queries.to(precise) * scaling, rest, total)
     border = torch.from_numpy(np.asarray(kept_before)).to(queries.device)[:, None]
     found = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
+    # The best keys of a `TopKMask` are chosen among the scores of both forms.
+    unchosen = replace(rest, mask=None) if isinstance(rest.mask, TopKMask) else rest
     # Two sets of scores.
     chunk = max(1, dense.MAX_SCORES_IN_MEMORY // (2 * batch * heads * total))
     for start in range(0, count, chunk):
         rows = slice(start, min(start + chunk, count))
         end = total - count + rows.stop
-        scores = dense.masked_scores(asking[:, :, rows], old_known[:, :, :end], rest, rotate, cap)
+        scores = dense.masked_scores(asking[:, :, rows], old_known[:, :, :end], unchosen, rotate, cap)
         # Keys that some queries of the chunk see as they are kept, and others as computed.
-        # The best keys of a `TopKMask` are chosen among all.
-        whole = isinstance(rest.mask, TopKMask)
-        band = slice(0 if whole else int(kept_before[rows.start]), min(most, end))
+        band = slice(int(kept_before[rows.start]), min(most, end))
         is_new = torch.arange(band.start, band.stop, device=queries.device) >= border[rows]
         if band.start < band.stop:
             new = dense.masked_scores(
-                asking[:, :, rows], known[:, :, band.start : end], rest, rotate, cap, begin=band.start
+                asking[:, :, rows], known[:, :, band.start : end], unchosen, rotate, cap, begin=band.start
             )
             scores[..., band] = torch.where(is_new, new[..., : band.stop - band.start], scores[..., band])
+        if isinstance(rest.mask, TopKMask):
+            here = np.arange(end - scores.shape[2], end)
+            scores = dense.mask_outside_top_k(scores, rest.mask, here, np.arange(end))
         if held is not None:
             scores = scores.masked_fill(_hidden_tokens(held, heads, end), -torch.inf)
         if sinks is not None:

@@ -40,3 +40,15 @@ def test_to_cut_nothing_leaves_all_keys(monkeypatch: pytest.MonkeyPatch, crop: C
     state.cut(2)
     state.read(tower, torch.tensor([[4]]))
     assert kept() == [1, 2, 4]
+
+
+def test_a_state_is_as_before_behind_a_second_reading_of_its_last_tokens() -> None:
+    state = KeyValueState()
+    state.read(tower, torch.tensor([[1, 2, 3, 4]]))
+    with state.without_last(2) as shorter:
+        assert shorter.tokens == 2
+        shorter.read(tower, torch.tensor([[7, 8, 9]]))
+        assert state.cache.layers[0].keys.flatten().tolist() == [1, 2, 7, 8, 9]
+    assert state.tokens == 4
+    for held in (state.cache.layers[0].keys, state.cache.layers[0].values):
+        assert held.flatten().tolist() == [1, 2, 3, 4]

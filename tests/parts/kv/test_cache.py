@@ -14,6 +14,8 @@ from lexbench import Attention, Choose, ConfigError, Generate, Loglikelihood, Me
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
+from lexbench.core.attention import TopKMask
+from lexbench.kernels import kept
 from lexbench.methods.scaled import attention_of
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.methods.kv import Kv
@@ -421,14 +423,14 @@ def test_a_prompt_begun_without_a_cache_loses_the_tokens_that_it_loses_when_read
     base: str, given: dict[str, Any], folder: Path
 ) -> None:
     hf = Hf(read_model({"path": str(folder)}), dtype="float64", device="cpu")
-    tokens = np.random.default_rng(8).integers(2, VOCABULARY, 110)
-    question = MeasureDivergence(index=0, cluster="", tokens=tokens, first_target=90)
-    form = Kv(**{"residual": 4, "keep": 0.5} | given)
-    positions = lexbench.method(base, **({"window": 30} if base == "rerope" else {})).attention(hf.model, 110)
+    tokens = np.random.default_rng(8).integers(2, VOCABULARY, 170)
+    question = MeasureDivergence(index=0, cluster="", tokens=tokens, first_target=150)
+    form = Kv(**{"residual": 4, "keep": 0.6} | given)
+    positions = lexbench.method(base, **({"window": 30} if base == "rerope" else {})).attention(hf.model, 170)
 
     def read(method: Any) -> tuple[Any, Any]:
-        hf.attend(positions.merge_with(method.attention(hf.model, 110)))
-        likelihood = Loglikelihood(index=0, cluster="", tokens=tokens, first_target=90, bytes=1, words=1)
+        hf.attend(positions.merge_with(method.attention(hf.model, 170)))
+        likelihood = Loglikelihood(index=0, cluster="", tokens=tokens, first_target=150, bytes=1, words=1)
         return hf.diverge(question), hf.score(likelihood).nll  # the second reads the whole text under its cache
 
     exact, _ = read(Kv(bits=8, group=8, residual=4))
@@ -438,3 +440,32 @@ def test_a_prompt_begun_without_a_cache_loses_the_tokens_that_it_loses_when_read
         assert found.divergence.mean() > 1e-4
         again, _ = read(Kv(bits=8, group=8, residual=4))
         np.testing.assert_array_equal(again.nll, exact.nll)
+
+
+def test_the_best_keys_are_chosen_among_kept_and_computed_ones() -> None:
+    cache, mask = Kv(bits=2, group=8, residual=4).compression(), TopKMask(4, 1, 6)
+    queries, keys, values = torch.randn(
+        3, 1, 1, 40, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    found = kept.attend(
+        queries[:, :, 20:],
+        keys,
+        values,
+        Attention(mask=mask, cache=cache),
+        lambda x, _: x,
+        0.5,
+        0,
+        20,
+        None,
+        lambda *_: keys,
+    )
+    q, k, v = (each[0, 0].numpy() for each in (queries, keys, values))
+    for place in range(20, 40):
+        border = int(cache.kept_before(np.array([place]))[0])
+        old_keys, old_values = (each[0] for each in cache.by_definition(k[None, :border], v[None, :border]))
+        logits = 0.5 * np.concatenate([old_keys, k[border : place + 1]]) @ q[place]
+        middle = np.arange(1, place - 3)
+        seen = [0, *range(place - 3, place + 1), *middle[np.argsort(-logits[middle])[:6]]]
+        weights = np.exp(logits[seen] - logits[seen].max())
+        expected = weights @ np.concatenate([old_values, v[border : place + 1]])[seen] / weights.sum()
+        np.testing.assert_allclose(found[0, 0, place - 20].numpy(), expected, atol=1e-9)
