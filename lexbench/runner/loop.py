@@ -6,6 +6,8 @@ Every cell that is measured passes through `measure_run`: in this process, or wi
 (`executor=ray`, a thread of this process per worker).
 """
 
+from dataclasses import replace
+
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
 from lexbench.runner.answers import Answerer, MemoryPeak, sample_of_answer
@@ -42,6 +44,7 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
     try:
         model.attend(cell)  # apply the method, which must pass its checks
         clock = CellClock()  # an engine may have started just now: no cost of this cell
+        run.adopt_samples(cell, questions, lambda n: questions_of(replace(cell, n=n), tokenizer))
         resumed = run.store.resume(cell, [question.index for question in questions])
         done, first = {sample.index for sample in resumed}, next((s for s in resumed if s.failed is None), None)
         run.progress.begin_cell(cell, len(done))

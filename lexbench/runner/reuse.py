@@ -1,22 +1,25 @@
 """Reuse of answers: take from earlier answers what they hold already.
 
-Three cases, each exact up to rounding of the last bits; tests compare them with `reuse=false`:
+Four cases, each exact up to rounding of the last bits; tests compare them with `reuse=false`:
 
     twins        cells that differ in the method's name alone: at this length both are the same Attention
+    fewer        a cell that asked fewer of the same questions before: a greater n asks the rest
     lengths      a text's first tokens, scored at a greater length before: nothing that follows changes them
     prefixes     prompts that begin alike, asked one behind the other: the backend keeps what it has read
 
-The latter two hold only where no later token changes how earlier ones are read: under no Attention whose frequencies
+The last two hold only where no later token changes how earlier ones are read: under no Attention whose frequencies
 follow the text's length, or whose heads are ranked by the prompt's last query, and in no encoding with positions of its
 own. The backend says so.
 """
 
+import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +69,43 @@ class Twins:
         """Id of a finished cell with the same samples; None where none is known."""
         key = samples_hash(cell)
         return self._known.get((folder.resolve(), key)) if key else None
+
+
+def cells_with_fewer_questions(folder: Path, cell: Cell) -> Iterator[Cell]:
+    """Cells that differ from a cell in their number of questions alone, the greatest first.
+
+    The numbers are those of a run folder's jobs; whether the folder holds the cells is not asked.
+    """
+    counts = {_question_count(file) for file in (folder / "jobs").glob("*.json")}
+    for n in sorted((count for count in counts if 0 < count < cell.n), reverse=True):
+        yield replace(cell, n=n, identity={**cell.identity, "n": n})
+
+
+@functools.lru_cache(maxsize=1 << 16)  # a sweep asks for each cell; a job's file is named by its contents
+def _question_count(file: Path) -> int:
+    """Questions of each cell of a job; 0 where its file does not tell."""
+    try:
+        n = json.loads(file.read_bytes())["config"]["n"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
+    return n if isinstance(n, int) else 0
+
+
+def is_same_question(one: AnyQuestion, other: AnyQuestion) -> bool:
+    """Whether two questions agree in kind, number, cluster, tokens and all else that they hold."""
+    return type(one) is type(other) and all(
+        _is_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
+    )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_is_equal, one, other))
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return bool(one == other)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,11 @@
 """A run: the open cells of a job, and what is known without measuring them."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
+from lexbench.core.task import AnyQuestion
 from lexbench.runner.answers import MemoryPeak
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.clock import CellClock
@@ -12,7 +13,7 @@ from lexbench.runner.early_stop import CollapseLengths
 from lexbench.runner.job import Job
 from lexbench.runner.progress import Progress
 from lexbench.runner.queue import CellQueue
-from lexbench.runner.reuse import Twins
+from lexbench.runner.reuse import Twins, cells_with_fewer_questions, is_same_question
 from lexbench.stats import costs
 from lexbench.stats.costs import Cost
 from lexbench.store.store import Store
@@ -86,6 +87,38 @@ class RunState:
             self.store.defer(cell, reason)
             return True
         return False
+
+    def adopt_samples(
+        self, cell: OpenCell, questions: Sequence[AnyQuestion], questions_of: Callable[[int], Sequence[AnyQuestion]]
+    ) -> None:
+        """Begin a claimed cell with the samples of a finished one that asked fewer of its questions.
+
+        Of the cells that differ in the number of questions alone, the greatest tells; failed samples are asked again.
+        The cost of a cell whose samples are all taken is taken, too.
+
+        Args:
+            cell: the cell; one that has samples already is left as it is.
+            questions: all of its questions.
+            questions_of: gives the questions of a cell of any other number of questions.
+        """
+        if not self.job.reuse or cell.identity["attention"] is None or self.store.resume(cell):
+            return
+        fewer = cells_with_fewer_questions(self.store.folder, cell)
+        smaller = next((each for each in fewer if self.store.is_finished(each)), None)
+        found = self.store.load({smaller.id}) if smaller else []
+        if smaller is None or not found or found[0].refused is not None:
+            return
+        asked = {question.index: question for question in questions}
+        same = {
+            question.index
+            for question in questions_of(smaller.n)
+            if question.index in asked and is_same_question(question, asked[question.index])
+        }
+        adopted = [sample for sample in found[0].samples if sample.index in same and sample.failed is None]
+        for sample in adopted:
+            self.store.append(cell, sample)
+        if len(adopted) == len(found[0].samples) and (cost := self._costs.get(smaller.id)):
+            self._keep_cost(cell, cost)
 
     def record_cost(self, cell: OpenCell, clock: CellClock, peak: MemoryPeak) -> None:
         """Keep what measuring a cell has taken, this time."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,55 @@ def test_a_second_run_measures_nothing_again(tmp_path: Path, capsys: pytest.Capt
     assert "\n  2 cells measured before: nothing is left to do\n" in capsys.readouterr().err
     run(tmp_path, lengths=[128, 200, 300])
     assert "\n  2 cells measured before, 1 left\n" in capsys.readouterr().err
+
+
+def test_more_questions_ask_only_those_that_no_smaller_cell_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, asked = answers.answer_question, []
+
+    def noted(backend: Any, question: AnyQuestion) -> Any:
+        asked.append((question.length, question.index))
+        return ask(backend, question)
+
+    monkeypatch.setattr(answers, "answer_question", noted)
+    run(tmp_path / "grown", n=2)
+    run(tmp_path / "grown", n=4, lengths=[300])
+    asked.clear()
+    run(tmp_path / "grown", n=6)
+    # At 300 the cell of four questions tells, not that of two.
+    assert sorted(index for length, index in asked if length < 200) == [2, 3, 4, 5]
+    assert sorted(index for length, index in asked if length > 200) == [4, 5]
+    run(tmp_path / "alone", n=6)
+    for each in Store(tmp_path / "alone").load():
+        name = f"cells/{each.cell.id}.parquet"
+        assert (tmp_path / "grown" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    costs = [json.loads(line) for line in (tmp_path / "grown" / "costs.jsonl").read_text().splitlines()]
+    (longest,) = (each.cell.id for each in Store(tmp_path / "alone").load() if each.cell.length == 300)
+    # An earlier cell's cost is its own: of four questions at 300, then of two more.
+    assert sum(row["tokens"] for row in costs if row["cell"] == longest) == 6 * 300
+    asked.clear()
+    run(tmp_path / "grown", n=8, lengths=[300], reuse=False)
+    assert len(asked) == 8
+
+
+def test_no_answer_to_another_question_is_taken_from_a_smaller_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task whose questions depend on their number: only the first ones stay the same."""
+    plain = made_once.of
+
+    def shifting(task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Any:
+        made, refused = plain(task, tokenizer, length, n, seed)
+        if n == 4:
+            made = [made[0], *(replace(each, cluster="another") for each in made[1:])]
+        return made, refused
+
+    monkeypatch.setattr(made_once, "of", shifting)
+    run(tmp_path, n=4, lengths=[128])
+    run(tmp_path, n=6, lengths=[128])
+    costs = [json.loads(line)["tokens"] for line in (tmp_path / "costs.jsonl").read_text().splitlines()]
+    assert costs == [4 * 128, 5 * 128]
 
 
 def test_a_run_whose_cells_cannot_be_read_back_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
