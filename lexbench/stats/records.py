@@ -14,6 +14,7 @@ import numpy as np
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import why_not_a_folder
+from lexbench.core.groups import group_by_key
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.stats import invariants
 from lexbench.stats.detection import detection
@@ -34,7 +35,7 @@ class LoadedCells:
     """Content of one or more run folders."""
 
     finished: list[FinishedCell]
-    """Each cell once, sorted by id."""
+    """Each cell once, sorted by id; none that another one repeats with more questions."""
     unfinished: list[Cell]
     problems: list[str]
 
@@ -42,7 +43,8 @@ class LoadedCells:
 def build_records(folders: Iterable[Path]) -> list[Record]:
     """Records of every finished cell in run folders, or in folders of run folders, from their samples.
 
-    A cell in several folders is taken once. Raises ConfigError where there is no run folder.
+    A cell in several folders is taken once, one of several numbers of questions with the most. Raises
+    ConfigError where there is no run folder.
     """
     return [record for finished in load_cells(folders).finished for record in records_of(finished)]
 
@@ -70,7 +72,24 @@ def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded
     for problem in problems:
         log.warning(problem)
     unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]
-    return LoadedCells([finished[name] for name in sorted(finished)], unfinished, problems)
+    kept = _without_repeated(finished.values())
+    return LoadedCells([finished[name] for name in sorted(kept)], unfinished, problems)
+
+
+def _without_repeated(cells: Collection[FinishedCell]) -> set[str]:
+    """Ids of cells that no measured one repeats with more questions: the first ones are the same."""
+    kept = {each.cell.id for each in cells}
+    for row in group_by_key(cells, lambda each: (each.cell.task, each.cell.length, each.cell.method)).values():
+        if len({each.cell.n for each in row}) == 1:
+            continue
+        for alike in group_by_key(row, _identity_without_n).values():
+            most = max((each.cell.n for each in alike if each.refused is None), default=0)
+            kept -= {each.cell.id for each in alike if each.cell.n < most}
+    return kept
+
+
+def _identity_without_n(finished: FinishedCell) -> str:
+    return replace(finished.cell, identity={**finished.cell.identity, "n": None}).id
 
 
 def run_folders(folders: Iterable[Path]) -> list[Path]:

@@ -14,7 +14,7 @@ from scipy.stats import t
 import lexbench
 from lexbench.core.record import Record, Sample
 from lexbench.stats.intervals import wilson_interval
-from lexbench.stats.records import build_records, records_dataframe, records_of, run_folders
+from lexbench.stats.records import build_records, load_cells, records_dataframe, records_of, run_folders
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.records_schema import records_schema
@@ -243,3 +243,26 @@ def test_a_measured_cell_is_shown_though_another_folder_put_it_off(tmp_path: Pat
     measured.finish(this, [0])
     found = [record for record in build_records([tmp_path / name for name in order]) if record.metric == "nll"]
     assert [record.value for record in found] == [2.0]
+
+
+def test_a_cell_gives_way_to_one_with_more_of_its_questions_and_to_no_other(tmp_path: Path) -> None:
+    def measure(n: int, seed: int = 0) -> FinishedCell:
+        made = cell("passkey", "yarn", 512, n=n, seed=seed)
+        return FinishedCell(made, [said(index, 1.0) for index in range(n)], asked=n)
+
+    def shown(*cells: FinishedCell) -> list[tuple[int, int]]:
+        store = Store(tmp_path / str(len(list(tmp_path.iterdir()))))
+        for each in cells:
+            if each.refused:
+                store.refuse(each.cell, each.refused)
+                continue
+            for sample in each.samples:
+                store.append(each.cell, sample)
+            store.finish(each.cell, range(each.cell.n))
+        loaded = load_cells([store.folder]).finished
+        return sorted((each.cell.n, each.cell.identity["seed"]) for each in loaded)
+
+    other = measure(4, seed=1)
+    assert shown(measure(4), measure(8), measure(6), other) == [(4, 1), (8, 0)]
+    refused = replace(measure(16), samples=[], refused="too few places")
+    assert shown(measure(4), measure(8), refused) == [(8, 0), (16, 0)], "a refusal repeats nothing, and is shown"
