@@ -14,9 +14,9 @@ import pytest
 
 from lexbench.commands import main
 from lexbench.core.record import Record
-from lexbench.stats.records import build_records
-from lexbench.store.store import Store
+from lexbench.stats.records import build_records, records_of
 from tests.records_schema import records_schema
+from tests.report.fake_run import finished, keep
 from tests.report.pictures import drawn
 from tools import smollm2_page
 from tools.keep_records import keep_records, read_records
@@ -197,7 +197,27 @@ def test_results_are_light_enough_to_be_copied_in_seconds() -> None:
 @pytest.mark.slow
 def test_the_page_of_smollm2_is_what_its_cells_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2_page, "PAGE", tmp_path / "page.md")
-    smollm2_page.main()
+    smollm2_page.main([])
     assert (tmp_path / "page.md").read_text() == (REFERENCE / "smollm2.md").read_text()
-    samples = {len(each.samples) for each in Store(REFERENCE / "smollm2_board").load()}
-    assert min(samples) >= 16
+    assert min(len(each.samples) for each in smollm2_page.kept_cells()) >= 16
+
+
+def test_the_kept_questions_of_a_board_give_the_records_of_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smollm2_page, "QUESTIONS", tmp_path / "kept.parquet")
+    cells = [finished("last_segment", "none", 512), finished("passkey", "pi", 512)]
+    keep(tmp_path / "one", cells)
+    smollm2_page.keep_questions(tmp_path / "one")
+    later = [finished("passkey", "pi", 512, n=8), finished("passkey", "ntk", 512)]
+    keep(tmp_path / "two", [cells[1], *later])
+    smollm2_page.keep_questions(tmp_path / "two")
+    kept = smollm2_page.kept_cells()
+    assert sorted(each.cell.id for each in kept) == sorted(each.cell.id for each in [*cells, later[1]])
+    for mine in kept:
+        (whole,) = (each for each in [*cells, *later] if each.cell.id == mine.cell.id)
+        shown = {record.metric: record for record in records_of(mine)}
+        for record in records_of(whole):
+            if record.metric in ("nll", "accuracy"):
+                other = shown[record.metric]
+                assert (other.value, other.low, other.high) == pytest.approx((record.value, record.low, record.high))

