@@ -95,7 +95,7 @@ class Place:
     def text(self, metric: str) -> str:
         """Its value and interval."""
         if metric != "accuracy":
-            return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+            return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}], n = {len(self.outcomes)}"
         n = len(self.outcomes)
         return f"{round(self.value * n)} of {n} [{100 * self.low:.0f}, {100 * self.high:.0f} %]"
 
@@ -338,14 +338,27 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
     others = sorted((round(place.value * n), method) for method, place in keys.items() if method != "none")
     working = [(key, each) for key, each in pairs["passkey"].items() if key[0] != "none" and key[2] == TWICE]
     apart = [key for key, each in working if each.significant]
-    told = f"{len(apart)} of {len(working)} comparisons between working methods are told apart"
+    told = f"{len(apart)} of {len(working)} comparisons of keys between working methods are told apart"
     missed = max(100 * detectable(pairs["passkey"], key, "accuracy") for key, _ in working)
     return (
         f"**At twice its length the unmodified model finds {round(keys['none'].value * n)} of {n} keys; "
-        f"{', '.join(method for _, method in others)} find {others[0][0]} to {others[-1][0]}. Which of them is best "
-        f"is not shown: {told}**, differences of up to {missed:.0f} points may be missed, and to see "
-        f"{AIMED_POINTS:g} points would take about {texts_needed(pairs['passkey'])} texts of four keys (16 here)."
+        f"{', '.join(method for _, method in others)} find {others[0][0]} to {others[-1][0]}. Which of them finds "
+        f"most is not shown: {told}**, differences of up to {missed:.0f} points may be missed, and to see "
+        f"{AIMED_POINTS:g} points would take about {texts_needed(pairs['passkey'])} texts of four keys (16 here). "
+        f"{loss_sentence(pairs['last_segment'])}"
     )
+
+
+def loss_sentence(found: Compared) -> str:
+    """Which working methods differ in loss at twice the length, and by how much."""
+    working = {key: each for key, each in found.items() if key[0] != "none" and key[2] == TWICE}
+    apart = []
+    for (one, other, _), each in working.items():
+        if each.significant and each.difference is not None:
+            worse, better = (other, one) if each.difference > 0 else (one, other)
+            apart.append((abs(each.difference), worse, better))
+    said = ", ".join(f"{worse} is worse than {better} by {size:.3f}" for size, worse, better in sorted(apart)[::-1])
+    return f"**In loss {len(apart)} of {len(working)} are told apart**{f', in nats per token: {said}' if said else ''}."
 
 
 def main(words: Sequence[str] | None = None) -> None:
