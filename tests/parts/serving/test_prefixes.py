@@ -264,7 +264,8 @@ def test_a_server_that_draws_is_seen_to_slip(lexlet_pack: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_chat_is_asked_in_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, file = tmp_path / "talking", tmp_path / "chat.npz"
+    """With a template that lacks BOS: a server of transformers or vLLM reads none, llama.cpp's puts one in front."""
+    folder, file, other = tmp_path / "talking", tmp_path / "chat.npz", tmp_path / "old.npz"
     shutil.copytree(LEXLET, folder)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     template = "<user>{{ messages[0]['content'] }}<assistant>"
@@ -272,10 +273,26 @@ def test_a_chat_is_asked_in_messages(tmp_path: Path, capsys: pytest.CaptureFixtu
     chat = [f"model.path={folder}", "backend.chat=true"]
     words = ["model=lexlet", "corpus=synthetic", "length=64", "n=3", "--out", str(file)]
     assert main.main(["fingerprint", *words, *chat]) == 0
-    server = PlainServer(form="chat")
-    code, found = asked(file, server.answer, *chat, "--expect", "NTK 2")
-    assert (code, found["odd"]) == (0, []) and "20 likeliest next tokens behind 12 prefixes" in found["route"]
+    for name, change, label in [each for each in PLANTED if each[2] in ("plain", "NTK 4", "YaRN 8")]:
+        server = PlainServer(**{**planted(change), "dtype": torch.float32}, form="chat")
+        code, found = asked(file, server.answer, *chat, "--expect", label)
+        assert (code, found["odd"]) == (0, []), (name, found)
+        assert "20 likeliest next tokens behind 12 prefixes" in found["route"]
+    made_now = pack.read_pack(file)
+    assert made_now.prefixes is not None and made_now.prefixes.frame["before"][0] != load_tokenizer(folder).bos
+    frame = {**made_now.prefixes.frame, "before": [load_tokenizer(folder).bos, *made_now.prefixes.frame["before"]]}
+    other.write_bytes(pack.pack_bytes(replace(made_now, about={**made_now.about, "frame": frame})))
     capsys.readouterr()
+    for bos, form, lacks, said in (
+        (0, "chat", other, "0 BOS in front, the pack's have 1: so its setup cannot be told: make the pack anew with "),
+        (0, "chat", file, ""),
+        (1, "silent chat", file, "1 BOS in front, the pack's have 0: so its setup cannot be told: make the pack anew "),
+        (2, "chat", other, "2 BOS in front, the pack's have 1: so its setup cannot be told: let it add none to that "),
+    ):
+        with scripted.serving(PlainServer(form=form, bos=bos).answer) as serving:  # NTK 2
+            words = ["model=lexlet", *chat, "backend=openai", f"backend.url={serving.url}", "--expect", "NTK 2"]
+            assert main.main(["identify", str(lacks), *words]) == (2 if said else 0)
+        assert said in capsys.readouterr().err
     with scripted.serving(PlainServer().answer) as plain:
         words = ["model=lexlet", f"model.path={folder}", "backend=openai", f"backend.url={plain.url}"]
         assert main.main(["identify", str(file), *words]) == 2
