@@ -26,7 +26,7 @@ from lexbench import (
     Tokenizer,
 )
 from lexbench.taskkit import longbench
-from lexbench.taskkit.prompt import check_at_least, check_length, context_beginning, has_chat
+from lexbench.taskkit.prompt import bos_note, check_at_least, check_length, has_chat
 from lexbench.taskkit.scoring import score_written
 
 OWN_PROMPTS_FILE = Path(__file__).with_name("longbench_prompts.yaml")
@@ -135,7 +135,7 @@ class LongBench(Task):
             f"at most {self._room} tokens written, greedy",
             f"official {self._facts.metric_name(self.similarity).removesuffix('_official')}"
             + " of the first line" * self._facts.first_line,
-            context_beginning(tokenizer),
+            bos_note(tokenizer, self.uses_chat(tokenizer)),
         ]
         return ", ".join(parts)
 
@@ -157,7 +157,7 @@ class LongBench(Task):
         """All examples, the places of the chosen ones, and the frame around a prompt."""
         if isinstance(self.data, longbench.Missing):
             raise Refused(f"longbench's {self.dataset}: {self.data.reason}")
-        frame = tokenizer.frame(self._uses_chat(tokenizer))
+        frame = tokenizer.frame(self.uses_chat(tokenizer))
         words = len(tokenizer.encode(self._prompt_format().format(context="", input="")).ids)
         least = len(frame.before) + len(frame.after) + max(2, words) + self._room
         check_length(f"longbench's {self.dataset}", least, length)
@@ -219,7 +219,8 @@ class LongBench(Task):
     def _room(self) -> int:
         return self.room or self._facts.room
 
-    def _uses_chat(self, tokenizer: Tokenizer) -> bool:
+    def uses_chat(self, tokenizer: Tokenizer) -> bool:
+        """Whether prompts stand in the chat template."""
         if self.chat is not None or not self._facts.chat or self.wrapper is not None:
             return bool(self.chat)
         return has_chat(tokenizer)
@@ -228,7 +229,7 @@ class LongBench(Task):
         """Words for the protocol: the frame around the prompt."""
         if self.wrapper is not None and self._facts.chat:
             return f"wrapper {json.dumps(self.wrapper)}"
-        return "chat template" if self._uses_chat(tokenizer) else "no chat template"
+        return "chat template" if self.uses_chat(tokenizer) else "no chat template"
 
     def _truncation_note(self) -> str:
         """Words for the protocol: treatment of prompts that are too long."""

@@ -25,6 +25,7 @@ from lexbench import (
 from lexbench.taskkit import absence, haystack, sampling
 from lexbench.taskkit.prompt import (
     FixedParts,
+    bos_note,
     check_at_least,
     check_count,
     check_haystack,
@@ -232,7 +233,7 @@ class Niah(Task):
         written = f"strict: the answer begins with exactly the values, in any order, greedy, room {room}"
         scored = f"the likeliest of {self.options} values of equally many tokens" if self.options else written
         chat = "chat template, " if self.chat else ""
-        start = "BOS" if tokenizer.prefix else "no BOS"
+        start = bos_note(tokenizer, self.chat)
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
         lacking = absence.describe_form(self)
         return f"needles in {where}: {keys}, other keys {others}{several}{lacking}{control}; {scored}; {chat}{start}"

@@ -72,6 +72,8 @@ class FastTokenizer:
     """Message in front of the user's, in frames of a chat server."""
     thinking: bool = False
     """Whether the chat template lets the model think."""
+    begins_chats: bool = False
+    """Whether its prefix begins chats whose template lacks it, too: only where the user says that BOS begins all."""
     disagreement: str | None = None
     """Line for a log where two files of the folder begin texts differently: both, and the file that is followed."""
 
@@ -133,7 +135,7 @@ class FastTokenizer:
     def frame(self, chat: bool) -> Frame:
         """Only the prefix; or with `chat` the chat template around one user message.
 
-        If BOS begins every context, it also begins a chat, once, whether or not the template contains it.
+        A chat begins as its template does, as in transformers and in most servers.
 
         Raises ConfigError if `chat` is set and the template is missing or cannot be rendered.
         """
@@ -144,7 +146,8 @@ class FastTokenizer:
     def talk(self, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
         """Tokens of a conversation in the chat template, up to where the model's answer begins, in pieces.
 
-        Every second piece is a message, the others are the template's; special tokens in messages stay text.
+        Every second piece is a message, the others are the template's; special tokens in messages stay text. BOS stands
+        in front where the template writes it, and where `begins_chats`.
 
         Raises ConfigError if the template is missing, cannot be rendered with these roles, or opens a thought although
         the model shall not think.
@@ -152,23 +155,34 @@ class FastTokenizer:
         Args:
             messages: role (system, user, assistant) and content of each.
         """
-        texts = self._template([role for role, _ in messages]) if self._template else None
-        if texts is None:
-            where = "backend" if self.form else "task"
-            raise ConfigError(
-                f"chat=true needs a model with a chat template, this one has none: set {where}.chat=false"
-            )
+        texts = self._template_texts(messages)
         if not self.thinking and opens_thought(texts[-1]):
             raise ConfigError(
                 "the model's chat template opens a thought, told not to or not, in place of the answer: set "
                 "backend.chat=true backend.thinking=free backend.thought=2048"
             )
         pieces = [self.template_tokens(text) for text in texts]
-        if self.prefix and tuple(pieces[0][: len(self.prefix)]) != self.prefix:
+        if self.begins_chats and tuple(pieces[0][: len(self.prefix)]) != self.prefix:
             pieces[0] = np.concatenate([np.asarray(self.prefix, np.int64), pieces[0]])
         for place, (_, content) in enumerate(messages):
             pieces.insert(2 * place + 1, self.encode(content).ids)
         return pieces
+
+    def rendered_tokens(self, messages: Sequence[tuple[str, str]]) -> Tokens:
+        """Tokens of a conversation as a server reads it that encodes the whole rendered text; otherwise as `talk`."""
+        first, *others = self._template_texts(messages)
+        contents = (content for _, content in messages)
+        return self.template_tokens(first + "".join(map("".join, zip(contents, others, strict=True))))
+
+    def _template_texts(self, messages: Sequence[tuple[str, str]]) -> Sequence[str]:
+        """The template's texts around messages; ConfigError where there is none."""
+        texts = self._template([role for role, _ in messages]) if self._template else None
+        if texts is None:
+            where = "backend" if self.form else "task"
+            raise ConfigError(
+                f"chat=true needs a model with a chat template, this one has none: set {where}.chat=false"
+            )
+        return texts
 
     def opens_thought_by_default(self) -> bool:
         """Whether the chat template opens a thought where it is told nothing of thinking."""
@@ -202,9 +216,9 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
 
     Args:
         folder: of the checkpoint, with tokenizer.json.
-        bos: whether BOS begins every context; None: as in the tokenizer's own configuration, which may put other tokens
-            there (`[gMASK]<sop>` of GLM-4): `add_bos_token` of tokenizer_config.json where it is stated, else what
-            tokenizer.json puts there. Where the two disagree, a line says so, once in a process.
+        bos: whether BOS begins every context, chats too; None: as in the tokenizer's own configuration, which may put
+            other tokens there (`[gMASK]<sop>` of GLM-4): `add_bos_token` of tokenizer_config.json where it is stated,
+            else what tokenizer.json puts there. Where the two disagree, a line says so, once in a process.
     """
     file = folder / "tokenizer.json"
     tokenizer = read_tokenizer(file) if file.exists() else _convert(folder)
@@ -215,6 +229,7 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
     begins = bool(stated) and (bos_id is not None or bos is not None)
     template = functools.partial(_template, folder, settings)
     found = FastTokenizer(tokenizer, bos_id, begins, template, front if stated is None else None)
+    found.begins_chats = bool(bos)
     if bos is None and found.prefix != front:
         ours, theirs = (" ".join(str(tokenizer.id_to_token(token)) for token in ids) for ids in (found.prefix, front))
         found.disagreement = (

@@ -27,6 +27,7 @@ from lexbench.runner.job import Job
 from lexbench.runner.questions import outline_or_reason, questions_or_reason
 from lexbench.stats.wording import count_with_noun, join_first_few
 from lexbench.store.store import Store
+from lexbench.taskkit.prompt import context_prefix
 
 READ_ONCE_BACKENDS = ("hf", "native", "vllm")
 """Backends that read a text once for all questions behind it: they keep the prompt, or their engine caches prefixes."""
@@ -302,6 +303,7 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
     """The cell of a step, as the loaded backend measures it."""
     corpus = job.corpus if uses_corpus(step.task) else None
     form = getattr(backend.tokenizer, "form", "")  # of a chat server
+    uses_chat = getattr(step.task.obj, "uses_chat", lambda _: bool(getattr(step.task.obj, "chat", False)))
     protocol = _protocol(step.task, backend.tokenizer)[0]
     # Whatever changes a sample, and nothing else. Its hash names the cell: with a new key all cells that users have
     # measured would be measured again.
@@ -310,7 +312,7 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
             "name": job.model.name,
             "revision": backend.revision,
             "trained_length": job.model.trained_length,
-            "begins_with": list(backend.tokenizer.prefix),
+            "begins_with": list(context_prefix(backend.tokenizer, uses_chat(backend.tokenizer))),
         },
         "method": step.method.identity,
         "attention": step.attention.as_data() if step.attention else None,

@@ -209,6 +209,19 @@ def has_chat(tokenizer: Tokenizer) -> bool:
     return True
 
 
+def context_prefix(tokenizer: Tokenizer, chat: bool) -> tuple[int, ...]:
+    """Tokens that begin a context: the tokenizer's, but none in a chat whose template lacks them."""
+    if not ((chat or bool(getattr(tokenizer, "form", ""))) and has_chat(tokenizer)):
+        return tokenizer.prefix
+    before = tokenizer.frame(chat=True).before[: len(tokenizer.prefix)]
+    return tokenizer.prefix if tuple(before) == tokenizer.prefix else ()
+
+
+def bos_note(tokenizer: Tokenizer, chat: bool) -> str:
+    """Words for the protocol: `BOS` or `no BOS`."""
+    return "BOS" if context_prefix(tokenizer, chat) else "no BOS"
+
+
 def context_beginning(tokenizer: Tokenizer, chat: bool = False) -> str:
     """Beginning of the context, for the protocol: `BOS`, `no BOS`, `BOS, chat template`."""
-    return ("BOS" if tokenizer.prefix else "no BOS") + (", chat template" if chat else "")
+    return bos_note(tokenizer, chat) + (", chat template" if chat else "")

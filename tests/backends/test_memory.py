@@ -4,12 +4,20 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-SCRIPT = """
-import ctypes, resource
-from lexbench.backends.hf.exact.memory import MIN_RETURNED_BLOCK_BYTES, return_freed
+FILE = Path(__file__).parents[2] / "lexbench/backends/hf/exact/memory.py"
+SCRIPT = f"""
+import ctypes, importlib.util, resource, sys
+
+# Of its file: its package loads torch and transformers, which takes ten times as long.
+spec = importlib.util.spec_from_file_location("memory", {str(FILE)!r})
+memory = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(memory)
+assert "torch" not in sys.modules
+MIN_RETURNED_BLOCK_BYTES, return_freed = memory.MIN_RETURNED_BLOCK_BYTES, memory.return_freed
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer, wrap_loaded_tokenizer
 from lexbench.core.errors import ConfigError
+from lexbench.taskkit.prompt import context_beginning, context_prefix
 
 TEXTS = [
     "One day, she saw a big red ball.\n\n  It was  round.",
@@ -340,9 +341,32 @@ def test_white_space_that_begins_a_template_is_kept(chat_folder: Callable[..., P
         assert framed(load_tokenizer(folder, bos=False), "Hi") == their_chat(folder, "Hi")
 
 
-def test_bos_begins_a_chat_whose_template_leaves_it_to_the_tokenizer(chat_folder: Callable[..., Path]) -> None:
-    folder = chat_folder(PLAIN)
-    assert framed(load_tokenizer(folder, bos=True), "Hi") == [0, *their_chat(folder, "Hi")]
+@pytest.mark.parametrize(("template", "written"), [(PLAIN, 0), (INST, 1)])
+def test_a_chat_begins_with_bos_where_the_template_or_the_user_says_so(
+    chat_folder: Callable[..., Path], template: str, written: int
+) -> None:
+    """Not by a rule of the tokenizer for other texts, of which transformers and servers take nothing for a chat."""
+    folder = chat_folder(template, add_bos_token=True)
+    message = "What is the pass key?"
+    theirs = their_chat(folder, message)
+    assert theirs.count(0) == written
+    for bos, expected in ((None, theirs), (False, theirs), (True, [0, *theirs[written:]])):
+        loaded = load_tokenizer(folder, bos)
+        assert framed(loaded, message) == expected
+        assert loaded.frame(chat=False).before.tolist() == [0] * (bos is not False)
+        begins = (0,) if bos is not False and expected[0] == 0 else ()
+        assert context_prefix(loaded, chat=True) == context_prefix(loaded.as_chat("x", None, False, 0), False) == begins
+        note = "BOS, chat template" if begins else "no BOS, chat template"
+        assert context_beginning(loaded, chat=True) == note
+        assert context_prefix(loaded, chat=False) == loaded.prefix
+
+
+def test_a_rendered_conversation_is_encoded_whole(chat_folder: Callable[..., Path]) -> None:
+    """As by transformers, with a token of the template's blank and the message's first letter."""
+    folder = chat_folder(INST)
+    loaded = load_tokenizer(folder)
+    ours = loaded.rendered_tokens([("user", "Hi")]).tolist()
+    assert ours == their_chat(folder, "Hi") and len(ours) == len(framed(loaded, "Hi")) - 1
 
 
 def test_a_template_writes_the_same_day_always_and_no_thoughts(chat_folder: Callable[..., Path]) -> None:

@@ -397,6 +397,26 @@ def test_a_cells_identity_holds_all_that_its_samples_depend_on() -> None:
     assert len({segment.id, pi.id}) == 2
 
 
+def test_a_cell_in_a_chat_begins_as_the_template_does(tmp_path: Path) -> None:
+    """Cells of older versions, whose chats began with BOS nevertheless, are not taken for it."""
+    lexlet = locate_checkpoint("lexbench:lexlet")
+    settings = json.loads((lexlet / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer.json").write_text((lexlet / "tokenizer.json").read_text())
+    niah = {"name": "niah_single_1", **registry.read_named_config("task", "niah_single_1")}
+    for template, begins in (("{{ bos_token }}", [0]), ("", [])):
+        template += "<user>{{ messages[0]['content'] }}<assistant>"
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+        for bos, in_chat in ((None, begins), (True, [0])):
+            spoken = load_tokenizer(tmp_path, bos)
+            for words, outside in ((spoken, [0]), (spoken.as_chat("a chat", None, False, 0), in_chat)):
+                asked = job([400], tasks=[{**niah, "chat": chat} for chat in (False, True)], seeds=[0])
+                facts = BackendFacts("chance", "1.0", "float32", "eager", "abc", words)
+                cells = {each.task.label: open_cell_of(asked, each, facts) for each in plan_cells(asked, words)}
+                for label, expected in zip(cells, (outside, in_chat), strict=True):
+                    assert cells[label].identity["model"]["begins_with"] == expected
+                    assert ("no BOS" in cells[label].protocol) == (not expected)
+
+
 def test_each_part_of_a_job_states_its_identity_once_for_all_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     stated = list[object]()
     monkeypatch.setattr("lexbench.runner.cells.user_code_hash", lambda kind, *_: stated.append(kind))

@@ -31,7 +31,7 @@ from lexbench.parts.benchmarks.table import (
     Message,
 )
 from lexbench.taskkit.longbench import Missing
-from lexbench.taskkit.prompt import check_at_least, context_beginning, conversation_tokens, has_chat
+from lexbench.taskkit.prompt import bos_note, check_at_least, conversation_tokens, has_chat
 from lexbench.taskkit.scoring import score_written
 
 TRUNCATION_NOTES = {"skip": "over-long prompts left out", "middle": "over-long prompts lose their middle"}
@@ -156,7 +156,7 @@ class Official(Task):
         parts += [f"class {self.axis}"] if self.axis is not None else []
         parts += [f"data {self.data}"] if self.data is not None else []
         parts += [f"prompts {self.prompts}"] if self.prompts is not None else []
-        chat = self._uses_chat(tokenizer)
+        chat = self.uses_chat(tokenizer)
         return ", ".join(
             [
                 *parts,
@@ -164,7 +164,7 @@ class Official(Task):
                 TRUNCATION_NOTES[self._chosen_truncation],
                 f"at most {self.room or 'the official number of'} tokens written, greedy",
                 f"{self._chosen_benchmark.metric_of(self._chosen_part)}, {self.scorer} scorer",
-                context_beginning(tokenizer),
+                bos_note(tokenizer, chat),
             ]
         )
 
@@ -209,7 +209,7 @@ class Official(Task):
         """The examples that may fit, by place, and the number of all."""
         data, prompts = self._check_data()
         axis = None if self.axis is None else str(self.axis)
-        chat = self._uses_chat(tokenizer)
+        chat = self.uses_chat(tokenizer)
         framing = sum(map(len, _prompt_pieces(tokenizer, [("user", "")], "", chat)))
         asked = BenchmarkRequest(
             part=self._chosen_part,
@@ -241,7 +241,7 @@ class Official(Task):
         self, tokenizer: Tokenizer, length: int, total: int, place: int, example: BenchmarkExample
     ) -> Generate | None:
         """The question of an example; None if it does not fit."""
-        chat, room = self._uses_chat(tokenizer), self.room or example.room
+        chat, room = self.uses_chat(tokenizer), self.room or example.room
         messages = list(example.build_messages())
         pieces = _prompt_pieces(tokenizer, messages, example.cue, chat)
         whole, space = sum(map(len, pieces)), length - room
@@ -287,7 +287,8 @@ class Official(Task):
             score_written(question, answer, {name: value}, truncated=facts["cut"]), parts=tuple(facts["parts"])
         )
 
-    def _uses_chat(self, tokenizer: Tokenizer) -> bool:
+    def uses_chat(self, tokenizer: Tokenizer) -> bool:
+        """Whether prompts stand in the chat template."""
         if self.chat is not None or not self._chosen_benchmark.is_chat(self._chosen_part, self.template):
             return bool(self.chat)
         return has_chat(tokenizer)

@@ -19,11 +19,13 @@ class PlainServer(Engine):
 
     form: str = "texts"
     """`ids`: prompts by ids, tokens named by `token_id:`. `texts`: both as text. `llama.cpp`: both as in its server.
-    `chat`: messages, tokens as text. `silent`: by text, without any likelihoods."""
+    `chat`: messages, tokens as text. `silent`: by text, `silent chat`: messages, both without any likelihoods."""
     most: int = 20
     """Tokens that it tells."""
     window: int | None = None
     """Last tokens of a prompt that it reads, and does not say so."""
+    bos: int = 0
+    """BOS in front of a chat, which it renders as a whole."""
     seen_tokens: int = 0
     """All tokens that it has read."""
     tokenizer: FastTokenizer = field(default_factory=lambda: load_tokenizer(LEXLET))
@@ -54,19 +56,17 @@ class PlainServer(Engine):
     def prompt(self, body: scripted.Body) -> list[int] | None:
         """Tokens of a prompt; None where this form does not take it."""
         if "messages" in body:
-            texts = ["<user>", *(each["content"] for each in body["messages"]), "<assistant>"]
-            return [
-                *self.tokenizer.prefix,
-                *(own for text in texts for own in self.tokenizer.encode(text).ids.tolist()),
-            ]
+            [message] = body["messages"]
+            whole = self.tokenizer.encode(f"<user>{message['content']}<assistant>")
+            return [*self.bos * self.tokenizer.prefix, *whole.ids.tolist()]
         prompt = body["prompt"]
-        if self.form == "chat" or isinstance(prompt, list) != (self.form in ("ids", "llama.cpp")):
+        if "chat" in self.form or isinstance(prompt, list) != (self.form in ("ids", "llama.cpp")):
             return None
         return prompt if isinstance(prompt, list) else [*self.tokenizer.prefix, *self.tokenizer.encode(prompt).ids]
 
     def answer(self, body: scripted.Body) -> scripted.Reply:
         """To a completion, or to messages."""
-        asked = {"messages", "logprobs", "top_logprobs"} if self.form == "chat" else {"prompt", "logprobs"}
+        asked = {"messages", "logprobs", "top_logprobs"} if "chat" in self.form else {"prompt", "logprobs"}
         tokens, count = self.prompt(body), body.get("top_logprobs", body.get("logprobs")) or 0
         if set(body) - KNOWN_FIELDS - asked or tokens is None or count > self.most:
             return 400, {"error": {"message": "not supported"}}
@@ -76,9 +76,9 @@ class PlainServer(Engine):
             while len(new) < body["max_tokens"]:
                 new.append(int(self.next(self, self.likeliest([*tokens, *new]), new)))
         choice: scripted.Body = {"text": self.tokenizer.decode(new), "finish_reason": "length"}
-        if count and self.form != "silent":
+        if count and "silent" not in self.form:
             choice["logprobs"] = self.told(tokens, new[0], chances, count)
-        if self.form == "chat":
+        if "chat" in self.form:
             choice["message"] = {"role": "assistant", "content": choice.pop("text")}
         usage = {"prompt_tokens": len(tokens), "completion_tokens": len(new)}
         return 200, {"choices": [{"index": 0, **choice}], "usage": usage}

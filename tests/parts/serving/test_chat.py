@@ -67,7 +67,7 @@ def talking(model: Model, say: Callable[[Body], tuple[Body, str]], spare: int = 
     def answer(body: Body) -> Reply:
         message, reason = say(body)
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
-        usage = {"prompt_tokens": len(tokenizer.prefix) + len(tokenizer.encode(texts(body)).ids) + spare}
+        usage = {"prompt_tokens": len(tokenizer.encode(texts(body)).ids) + spare}
         return 200, {"object": "chat.completion", "choices": [choice], "usage": usage}
 
     return answer
@@ -378,7 +378,7 @@ def test_a_server_that_ignores_the_switch_is_not_asked_without_thinking(
         text = "".join(f"[{each['role']}]{each['content']}" for each in body["messages"])
         text += "[assistant]<think>" + ("" if thinks else "</think>")
         choice = {"message": {"content": "so, let me see"}, "finish_reason": "length"}
-        return 200, {"choices": [choice], "usage": {"prompt_tokens": 1 + len(tokenizer.encode(text).ids)}}
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": len(tokenizer.encode(text).ids)}}
 
     said = (
         r"takes no chat_template_kwargs, and the model's template opens a thought without: set backend\.thinking=free"

@@ -18,11 +18,10 @@ from lexbench.parts.serving.openai.backend import OpenAI
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
 from tests.parts.serving.test_identify import made
-from tests.parts.serving.test_prefixes import asked, lexlet_pack, planted
+from tests.parts.serving.test_prefixes import asked, planted
 from tools.identify import llama
 from tools.serving import LEXLET
 
-__all__ = ["lexlet_pack"]  # a fixture
 NATS = 0.02
 """Of the measured noise."""
 

@@ -18,6 +18,12 @@ from lexbench.parts.serving.openai.replies import NoLikelihoods
 
 PROMPT_ROUTE = "log-probabilities of prompts"
 WRITTEN_ROUTE = "the written tokens alone"
+BOS_REMEDIES = {
+    0: "make the pack anew with the server's chat template, without model.bos=true",
+    1: "make the pack anew with model.bos=true",
+    2: "let it add none to that of its chat template",
+}
+"""By the number of BOS that a server reads, where the pack has another."""
 N_END_TARGETS = 64
 """Last targets of a text by which its end is compared."""
 
@@ -98,11 +104,13 @@ def ask_about_pack(pack: ReferencePack, backend: Backend, route: str | None = No
                 raise
         else:
             found, count = pack.prefixes.flat(served.nats), served.slips.size
+            _check_bos(pack.prefixes, backend)
             route = f"the {served.told} likeliest next tokens behind {count} prefixes ({PROMPT_ROUTE} are refused)"
             return ServedPack(
                 reference=pack.of_prefixes(), nats=found, route=route, prefixes=served, asked=pack.prefixes
             )
     written = ask_written(pack.prefixes, pack.tokens, backend)
+    _check_bos(pack.prefixes, backend)
     return ServedPack(
         reference=pack.of_prefixes(),
         nats=np.full(pack.prefixes.flat(pack.prefixes.nll).shape[1:], np.nan),
@@ -110,3 +118,17 @@ def ask_about_pack(pack: ReferencePack, backend: Backend, route: str | None = No
         asked=pack.prefixes,
         written=written,
     )
+
+
+def _check_bos(reference: PrefixReference, backend: OpenAI) -> None:
+    """Refused where the server puts another number of BOS in front of chats than the pack, by its counts of tokens.
+
+    Each setup's likelihoods are of other prompts then.
+    """
+    given, bos = backend.bos_of_chats, backend.tokenizer.bos
+    held = int(list(reference.frame.get("before", ())[:1]) == [bos])
+    if bos is not None and given in BOS_REMEDIES and given != held:
+        raise Refused(
+            f"by its counts of tokens the server reads each chat with {given:g} BOS in front, the pack's have {held}: "
+            f"so its setup cannot be told: {BOS_REMEDIES[int(given)]}"
+        )

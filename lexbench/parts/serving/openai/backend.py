@@ -142,6 +142,11 @@ class OpenAI(Completions, Backend):
         return isinstance(self._dialect, ChatDialect)
 
     @property
+    def bos_of_chats(self) -> float | None:
+        """BOS that the server puts in front of messages, with its template; None where it is not asked in such."""
+        return self._dialect.bos_count if isinstance(self._dialect, ChatDialect) else None
+
+    @property
     def by_prefix(self) -> bool:
         """vLLM caches common prefixes of prompts, except when it returns log-probabilities of the prompt itself."""
         return self._dialect.able.options

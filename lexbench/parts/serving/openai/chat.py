@@ -1,6 +1,7 @@
 """Chat completions: messages in, a thought and an answer out, each with its own budget."""
 
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +37,7 @@ class ChatDialect(Dialect):
 
     def __init__(self, *asked: Any, form: Form) -> None:
         self._form, self.switches = form, True
+        self._bos_counts = list[float]()
         super().__init__(*asked)
 
     def write(self, question: Generate) -> GenerateAnswer:
@@ -69,9 +71,21 @@ class ChatDialect(Dialect):
         if self._form.thinking != "none":
             raise Refused("a model that thinks writes its thought first: set backend.thinking=none backend.thought=0")
         likely = {"logprobs": True, "top_logprobs": count} if count else {}
-        answer, choice = self._chat(self._messages(question), 1, likely=likely)
+        messages = self._messages(question)
+        answer, choice = self._chat(messages, 1, likely=likely)
         self._check_counts(answer.get("usage"), len(question.prompt), 1, False)
+        whole = self.tokenizer.rendered_tokens([(each["role"], each["content"]) for each in messages])
+        more = answer["usage"]["prompt_tokens"] - len(whole)
+        self._bos_counts.append(int(whole[0] == self.tokenizer.bos) + more)
         return choice
+
+    @property
+    def bos_count(self) -> float:
+        """BOS in front of messages of which one token was asked, by the server's counts of tokens: their median.
+
+        Another number than 0, 1 or 2 where its template is not the model's here.
+        """
+        return statistics.median(self._bos_counts)
 
     def _text_of_choice(self, choice: Mapping[str, Any]) -> str:
         """The content of the message of an answer."""

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -360,7 +361,7 @@ def test_no_ledger_and_a_malformed_one_are_told(tmp_path: Path) -> None:
         ledger.read_ledger(tmp_path)
 
 
-# a hundred tamperings
+# tamperings of thirty kinds
 
 
 def sample_wise(change: Callable[[Sample], Sample]) -> Callable[[Path], None]:
@@ -509,11 +510,11 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.slow
-def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path) -> None:
+def test_two_planted_tamperings_of_each_kind_are_caught_and_nothing_else(tmp_path: Path) -> None:
     """Checksums are made to hold, and the submission is admitted as it is: only its content can tell."""
     first = Path(shutil.copytree(REFERENCE, tmp_path / "first"))
     tasks = "task=[{name: needle, options: 4}, running_arithmetic, resolution]"
-    words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[116,120,124,128]", "n=3"]
+    words = ["method=none,yarn,rerope,streaming_llm", tasks, "lengths=[116,120,128]", "n=3"]
     assert main.main(["run", "-m", *words, "price=false", f"results={first}"]) == 0
     second = Path(shutil.copytree(first, tmp_path / "second"))
     cells: dict[str, list[FinishedCell]] = {}
@@ -522,21 +523,17 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
         if finished.cell.task != WRITTEN or (records_of(finished)[0].value or 0) < 1:  # nothing is better than perfect
             cells.setdefault(finished.cell.task, []).append(finished)
     planted: dict[str, str] = {}
-    names = list(TAMPERINGS)
-    while len(planted) < 100:
-        for name in names:
-            task, tamper = TAMPERINGS[name]
-            if not cells[task] or len(planted) == 100:
-                continue
+    for _ in range(2):
+        for name, (task, tamper) in TAMPERINGS.items():
             finished = cells[task].pop()
-            if name.startswith("perfect") and records_of(finished)[0].value == 1:
-                continue
+            while name.startswith("perfect") and records_of(finished)[0].value == 1:
+                finished = cells[task].pop()
             file = second / "cells" / f"{finished.cell.id}.parquet"
             known = set((second / "cells").iterdir())
             tamper(file)
             [now] = (set((second / "cells").iterdir()) - known) or {file}
             planted[now.stem] = name
-    assert set(planted.values()) == set(TAMPERINGS)
+    assert Counter(planted.values()) == dict.fromkeys(TAMPERINGS, 2)
     submissions = ledger.propose_submission(tmp_path, first, "first", "us", None, "2026-11-23")
     ledger.write_ledger(tmp_path, submissions)
     found = audit.audit_submissions(
@@ -545,7 +542,7 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
     caught = {each.cell for each in found.refused if each.submission == "second"}
     caught |= {each.checked.cell.id for each in found.entries if each.submission.name == "second" and each.marks}
     assert {planted[cell] for cell in planted.keys() - caught} == set()
-    assert caught == planted.keys() and len(planted) == 100
+    assert caught == planted.keys()
     assert not [each for each in found.refused if each.submission == "first"]
     assert not any(each.marks for each in found.entries if each.submission.name == "first")
 
