@@ -167,6 +167,42 @@ def measured(task: str, metric: str, backend: str = "hf") -> dict[tuple[str, int
     return found
 
 
+def gain_lines(losses: Mapping[tuple[str, int], Place]) -> list[str]:
+    """Losses at twice the length beside that of the unmodified model on the text cut to its own, with the control."""
+    cut, half = losses.get(("none", TRAINED_LENGTH)), losses.get(("none", TRAINED_LENGTH // 2))
+    if cut is None:
+        return []
+    others = {method: place for (method, length), place in losses.items() if length == TWICE and method != "none"}
+    found = correct_by_holm(
+        {method: paired_difference(cut.outcomes, place.outcomes, "nll") for method, place in others.items()}
+    )
+    rows = [
+        [f"{method} at 2T - none at T", *_gain_cells(found[method], found[method].p_holm)]
+        for method in METHODS
+        if method in found
+    ]
+    if half is not None:
+        control = paired_difference(half.outcomes, cut.outcomes, "nll")
+        rows.append(["control: none at T - none at T/2", *_gain_cells(control, control.p)])
+    heads = ["difference", "nats per token", "p (Holm)", "pairs in texts"]
+    return [
+        "Does more text help, against cutting it to T? The control says whether it can:",
+        "",
+        *markdown_columns(heads, rows),
+    ]
+
+
+def _gain_cells(found: PairedDifference, p: float | None) -> list[str]:
+    assert found.difference is not None and found.interval is not None, "a cell of the page has several texts"
+    star = "*" if p is not None and p < SIGNIFICANCE_LEVEL else ""
+    ends = f"[{found.interval.low:+.3f}, {found.interval.high:+.3f}]"
+    return [
+        f"{found.difference:+.3f}{star} {ends}",
+        f"{p:.2g}" if p is not None else "",
+        f"{found.pairs} in {found.clusters}",
+    ]
+
+
 def vllm_lines(found: Mapping[str, Mapping[tuple[str, int], Place]]) -> list[str]:
     """Cells that were measured through vLLM, too, beside those of hf on the same questions."""
     rows = []
@@ -378,6 +414,7 @@ def main(words: Sequence[str] | None = None) -> None:
             lines += ["Every comparison, significant (`*`) or not:", ""]
             lines += [*comparison_lines(pairs[task], metric), ""]
             lines += [whole_family_sentence(pairs[task]), ""] if task == "passkey" else []
+        lines += [*gain_lines(found[task]), ""] if task == "last_segment" else []
     lines += [
         *vllm_lines(found),
         "## What was predicted",
