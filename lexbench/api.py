@@ -20,10 +20,10 @@ from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Task
+from lexbench.core.text import join_first_few, join_lengths, plain_text
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import Method, method_config, named_method, read_method
 from lexbench.report.select import named_methods
-from lexbench.stats.wording import join_first_few, join_lengths, plain_text
 from lexbench.store.store import Store
 
 if TYPE_CHECKING:
@@ -219,14 +219,15 @@ class Run:
         """
         from lexbench.report.check import comparison
         from lexbench.report.tables import differences_page
-        from lexbench.stats.compare import compare_runs
         from lexbench.stats.differences import paired_differences
 
         finished = self._finished_cells()
         known = {each.cell.method for each in finished}
         base, *named = (_key(known, each) for each in (a, *others))
         if len(named) == 1:
-            found = compare_runs(self.folder, self.folder, [f"method={base}"], [f"method={named[0]}"], self.cells)
+            found = comparison.compared_runs(
+                self.folder, self.folder, [f"method={base}"], [f"method={named[0]}"], self.cells
+            )
             return Text(comparison.comparison_markdown(found))
         samples = {each.cell.id: each.samples for each in finished}
         every = [paired_differences(table, samples, base, named or None) for table in self._tables(None, None)]

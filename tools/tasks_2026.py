@@ -14,9 +14,9 @@ from typing import Any
 
 import lexbench
 from lexbench.core.record import Record
+from lexbench.report.wording import format_record_value
 from lexbench.stats.floors import at_ceiling, at_floor
 from lexbench.stats.records import build_records
-from lexbench.stats.values import format_record_value
 
 SAMPLES = 64
 """Samples of a cell on lexlet."""

@@ -38,7 +38,8 @@ from lexbench.parts.search.trace.settings import Settings
 from lexbench.parts.search.trace.trace import Traced, trace
 from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
-from lexbench.stats.wording import display_factor, metric_format
+from lexbench.report.wording import metric_format
+from lexbench.stats.metrics import display_factor
 
 LONG, SHORT = 512, 128
 """Tokens of a row: of the first training and the control, and of the training that forgets."""

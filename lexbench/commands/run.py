@@ -84,7 +84,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
     """NOTHING_MEASURED, and a line that says why, where all cells of these folders are refused; else 0."""
-    from lexbench.stats.wording import count_with_noun, join_first_few
+    from lexbench.core.text import count_with_noun, join_first_few
     from lexbench.store.store import Store
 
     reasons = []

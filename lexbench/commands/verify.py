@@ -109,8 +109,8 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
 
 def checks_table(found: Sequence[tuple[str, "Sequence[MethodCheck] | str"]]) -> str:
     """Methods by checks, in Markdown; below it why methods are refused."""
+    from lexbench.core.text import plain_text
     from lexbench.report.formats import markdown_columns
-    from lexbench.stats.wording import plain_text
 
     names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
     marks = {True: "ok", False: "FAILED", None: "-"}

@@ -16,6 +16,7 @@ from lexbench.core.record import Sample
 from lexbench.report import longbench
 from lexbench.report.formats import as_json, grid_markdown, rows_as_csv
 from lexbench.report.headline import grid_of_headline as headline_grid
+from lexbench.report.headline import headline_sentence
 from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
 from lexbench.report.select import TABLES_REMEDY, check_highlight, left_out_sentence, tables_to_show
@@ -24,6 +25,7 @@ from lexbench.report.tables import (
     GAIN_LEGEND,
     LENGTH_EFFECT_LEGEND,
     collapse_grid,
+    difference_rows,
     differences_page,
     gain_grid,
     length_effect_grid,
@@ -34,13 +36,13 @@ from lexbench.report.tables import (
     table_grid,
 )
 from lexbench.report.unchanged import REPORT_FIRST_LINE
+from lexbench.report.wording import escape_link_text, escape_markdown, metric_label
 from lexbench.stats import costs, differences, gain, length_effect, positions, records
 from lexbench.stats.costs import Cost
 from lexbench.stats.differences import Differences
 from lexbench.stats.headline import build_headlines
 from lexbench.stats.records import LoadedCells, rows_of
 from lexbench.stats.tables import Table, build_tables
-from lexbench.stats.wording import escape_link_text, escape_markdown
 
 REPORT_LEGEND = """\
 Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
@@ -128,7 +130,9 @@ def write_contents(
     lines += [grid_markdown(headline_grid(headline)) for headline in told]
     # For who prints what the report says first.
     picture = f"plots/{curved[0].name}.svg" if curved else None
-    to.table("first.json", as_json({"sentence": told[0].sentence if told else None, "figure": picture}) + "\n")
+    to.table(
+        "first.json", as_json({"sentence": headline_sentence(told[0]) if told else None, "figure": picture}) + "\n"
+    )
     lines += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
     if less := left_out_sentence(whole, every, TABLES_REMEDY):
         lines += [less, ""]
@@ -269,7 +273,7 @@ def _differences(found: Sequence[Differences], out: ReportFolder) -> list[str]:
     if not found:
         return []
     out.table("differences.md", differences_page(found))
-    out.table("differences.csv", rows_as_csv(differences.rows_of(found)))
+    out.table("differences.csv", rows_as_csv(difference_rows(found)))
     links = "[differences](tables/differences.md), [numbers](tables/differences.csv)"
     return [f"What each method changes against {BASELINE_METHOD}, on the same questions, with tests: {links}.", ""]
 
@@ -280,8 +284,9 @@ def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportF
         f"{table.name}.csv",
         rows_as_csv(rows_of([*(record for row in table.methods for record in table.of(row)), *table.prices.values()])),
     )
+    label = metric_label(table.metric)
     lines = [
-        f"### {escape_markdown(table.label)}",
+        f"### {escape_markdown(label)}",
         "",
         grid_markdown(table_grid(table)),
         f"All fields: [{table.name}.csv](tables/{table.name}.csv)",
@@ -290,12 +295,16 @@ def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportF
     if table.metric is None:
         return lines
     if parts_of(table):
-        lines += [f"By part of the samples, {escape_markdown(table.label)}:", "", grid_markdown(parts_grid(table))]
+        lines += [
+            f"By part of the samples, {escape_markdown(label)}:",
+            "",
+            grid_markdown(parts_grid(table)),
+        ]
         lines += out.linked_numbers_lines(f"{table.name}-by-part", rows_as_csv(rows_of(part_records(table))))
     if not _has_curves(table):
         return lines
     if figures:
-        lines += out.figure_lines(table.name, f"{table.label} of {table.cell.task} over length")
+        lines += out.figure_lines(table.name, f"{metric_label(table.metric)} of {table.cell.task} over length")
     further = (_gain, _length_effect, *((_depths, _positions, _curves) if figures else ()))
     return lines + [line for more in further for line in more(table, samples, out)]
 
@@ -324,7 +333,7 @@ def _depths(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFo
     name = f"{table.name}-by-depth"
     if not any(heatmaps.depth_strata(table, samples)):
         return []
-    return out.figure_lines(name, f"{table.label} of {table.cell.task} by depth and length")
+    return out.figure_lines(name, f"{metric_label(table.metric)} of {table.cell.task} by depth and length")
 
 
 def _positions(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder) -> list[str]:
@@ -334,7 +343,7 @@ def _positions(table: Table, samples: Mapping[str, Sequence[Sample]], out: Repor
         return []
     name = f"{table.name}-by-position"
     position_plots.plot_by_position(table, found, out.plot_stem(name), out.png)
-    lines = out.figure_lines(name, f"{table.label} of {table.cell.task} by position in the window")
+    lines = out.figure_lines(name, f"{metric_label(table.metric)} of {table.cell.task} by position in the window")
     collapse = collapse_grid(table, found)
     if collapse:
         lines = [
@@ -360,7 +369,7 @@ def _difference_map(table: Table, found: Differences | None, out: ReportFolder) 
     """Paired differences to the baseline by method and length."""
     if found is None or found.empty:
         return []
-    text = f"{table.label} of {table.cell.task}: difference to {found.baseline}"
+    text = f"{metric_label(table.metric)} of {table.cell.task}: difference to {found.baseline}"
     return out.figure_lines(f"{table.name}-differences", text)
 
 
@@ -374,4 +383,6 @@ def _cost(table: Table, costs: Mapping[str, Cost], out: ReportFolder) -> list[st
         return []
     if why := cost_plots.why_no_figure(table, costs):
         return [f"Cost: not shown, {why}.", ""] if table.better else []
-    return out.figure_lines(f"{table.name}-cost", f"{table.label} of {table.cell.task} against seconds per token")
+    return out.figure_lines(
+        f"{table.name}-cost", f"{metric_label(table.metric)} of {table.cell.task} against seconds per token"
+    )

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.core.record import Cell
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.report import formats
 from lexbench.stats import invariants
 from lexbench.stats.records import records_of, run_folders
-from lexbench.stats.wording import count_with_noun, plain_text
 from lexbench.store.records_file import stale_lines
 from lexbench.store.store import Store
 

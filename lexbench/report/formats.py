@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.text import plain_text
 from lexbench.report.grid import Grid, GridEntry
-from lexbench.stats.wording import escape_markdown, plain_text
+from lexbench.report.wording import escape_markdown
 
 
 def grid_markdown(grid: Grid, safe: Callable[[str], str] = escape_markdown) -> str:

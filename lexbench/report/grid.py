@@ -1,15 +1,16 @@
 """A grid of values with intervals, marks and notes, which `formats` writes as Markdown, LaTeX or HTML."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
+from lexbench.report.notes import value_notes
+from lexbench.report.wording import format_record_value, format_share, format_signed
 from lexbench.stats import metrics
 from lexbench.stats.floors import at_floor
 from lexbench.stats.pairs import PairedDifference
-from lexbench.stats.values import format_record_value, format_share, sample_count, value_notes
-from lexbench.stats.wording import count_with_noun, format_signed
+from lexbench.stats.records import sample_count
 
 TRUNCATION_NOTE = "cut: share of the samples that were truncated."
 """Line below a table whose entries show that share."""
@@ -33,6 +34,16 @@ class GridEntry:
     """Counts and shares that are printed behind the interval."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def interval(self) -> str:
+        """The interval in brackets; empty without one."""
+        return f"[{', '.join(self.ends)}]" if self.ends else ""
+
+    @property
+    def text_with_interval(self) -> str:
+        """The value and its interval."""
+        return f"{self.text} {self.interval}".rstrip()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
@@ -54,10 +65,9 @@ class Grid:
         notes: dict[str, int] = {}
 
         def rest(entry: GridEntry) -> str:
-            interval = f"[{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
             # Equal notes share a number.
             marks = ", ".join(str(notes.setdefault(note, len(notes) + 1)) for note in entry.notes)
-            return " ".join(filter(None, [interval, entry.more, f"({marks})" if marks else ""]))
+            return " ".join(filter(None, [entry.interval, entry.more, f"({marks})" if marks else ""]))
 
         made = [
             [each if isinstance(each, GridEntry) else GridEntry(text=str(each)) for each in row] for row in self.rows
@@ -127,23 +137,3 @@ def difference_entry(
     ends = interval_texts(found.low, found.high, lambda end: format_signed(scale * end, digits))
     text = format_signed(scale * found.difference, digits)
     return GridEntry(text=text, ends=ends, star=star, more=more, notes=tuple(notes))
-
-
-def difference_notes(found: PairedDifference, usual: tuple[int, int], fate: str = "") -> Iterator[str]:
-    """Notes on a paired difference.
-
-    Args:
-        found: the difference.
-        usual: pairs and clusters that need no note.
-        fate: how failed pairs count.
-    """
-    if (found.pairs, found.clusters) != usual:
-        yield f"{count_with_noun(found.pairs, 'pair')} in {count_with_noun(found.clusters, 'cluster')}"
-    if found.failed:
-        yield f"{count_with_noun(found.failed, 'pair')} failed{f', {fate}' if fate else ' on a side'}"
-    if found.truncated:
-        yield f"{count_with_noun(found.truncated, 'pair')} truncated"
-    if found.unpaired:
-        yield f"{count_with_noun(found.unpaired, 'sample')} on one side only, left out"
-    if found.difference is not None and found.interval is None:
-        yield f"no interval: {count_with_noun(found.clusters, 'cluster')}"

@@ -3,12 +3,17 @@
 from collections.abc import Iterator, Sequence
 
 from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.core.record import Record
+from lexbench.core.text import join_first_few
 from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line, best_displayed_value, interval_texts, value_entry
-from lexbench.stats.combine import SummaryNoteKind
+from lexbench.report.notes import language_sentences, note_text, notes_text, why_all_alike
+from lexbench.report.rivals import method_name
+from lexbench.report.titles import table_caption
+from lexbench.report.wording import floor_text, format_ratio, format_record_value, format_signed
+from lexbench.stats.gain import NllDrop
 from lexbench.stats.headline import Headline, HeadlineRow
+from lexbench.stats.notes import NoteKind
 from lexbench.stats.summaries import Summary
-from lexbench.stats.tables import table_caption
-from lexbench.stats.wording import format_ratio, format_signed, join_first_few
 
 HEADLINE_MEANING = (
     "Gain: loss of {base} at the first length minus loss of the method at the second, on the same targets; "
@@ -28,6 +33,82 @@ def gains_are_over_baseline(found: Headline) -> bool:
     """Whether gains are over the baseline; else, as it has no value at the first length, over the method itself."""
     base = found.table.entries.get((BASELINE_METHOD, found.inside))
     return base is not None and base.value is not None
+
+
+def headline_sentences(found: Headline) -> list[str]:
+    """Sentences on the gains (always the first), the control and the retrieval."""
+    if found.unspoken:
+        return [language_sentences(found.unspoken), *_retrieval(found)]
+    return [_gains(found), *_control_gain(found), *_retrieval(found)]
+
+
+def headline_sentence(found: Headline) -> str:
+    """All sentences in a line."""
+    return " ".join(headline_sentences(found))
+
+
+def _gains(found: Headline) -> str:
+    start, longest = found.inside, found.longest
+    over_none = gains_are_over_baseline(found)
+    helped = [row for row in found.rows if row.gains]
+    if helped:
+        whose = "over the unmodified model" if over_none else "over its own level"
+        most = f"{_gain_text(helped[0].gain)} at {longest:,} {whose} at {start:,}"
+        others = f"; also gaining: {join_first_few([row.method for row in helped[1:]], 3)}" if len(helped) > 1 else ""
+        return f"{helped[0].method} gains most from context beyond {start:,} tokens: {most}{others}."
+    if all(row.method == BASELINE_METHOD for row in found.rows if row.gain is not None):
+        return f"The unmodified model does not predict text better from {longest:,} tokens than from {start:,}."
+    whose = f"the unmodified model does from its own {start:,}" if over_none else f"it does from {start:,}"
+    return f"No method predicts text better from {longest:,} tokens than {whose}."
+
+
+def _control_gain(found: Headline) -> Iterator[str]:
+    if found.control is None or found.half is None:
+        return
+    if found.idle:
+        yield f"(Nor does this model gain from {found.half:,} to {found.inside:,}: it has little to gain.)"
+    else:
+        yield f"(From {found.half:,} to {found.inside:,} the unmodified model gains {_gain_text(found.control)}.)"
+
+
+def _gain_text(gain: NllDrop | None) -> str:
+    assert gain is not None
+    return f"{format_signed(gain.value)} nats per token{_ends(gain)}"
+
+
+def _retrieval(found: Headline) -> Iterator[str]:
+    """Retrieval in the table: the best method, and one that has about its loss and finds less."""
+    needles, above = found.retrievals, found.above_floor
+    if not needles:
+        return
+    where = f"at {found.longest:,} tokens ({join_first_few([each.cell.task for each in found.needles], 3)})"
+    if why := why_all_alike(needles.values()):
+        yield f"Retrieval {where} cannot be told: {why}."
+        return
+    if not above:
+        only = next(iter(needles.values()))
+        yield f"Retrieval {where}: {floor_text(only.floor, only.floor_of)} for the only method."
+        return
+    # As shown: means of several tasks that are equal differ in their last digits.
+    texts = {method: format_record_value(needles[method], value) for method, value in above.items()}
+    first = max(above, key=above.__getitem__)
+    best = [method for method, text in texts.items() if text == texts[first]]
+    said = f"Most is found by {join_first_few(best, 3)}: {_count_found(needles[first], found)} {where}"
+    if found.blind is not None:
+        losses = [found.table.entries[method, found.longest].value or 0.0 for method in (found.blind, first)]
+        said += f"; {method_name(found.blind)} finds {_count_found(needles[found.blind], found)} with about the same "
+        said += f"loss, {losses[0]:.3f} and {losses[1]:.3f} nats per token"
+    yield f"{said}."
+
+
+def _count_found(record: Record, found: Headline) -> str:
+    """`27 of 32`; of several tasks, or partial scores, the mean with its interval."""
+    value = record.value or 0.0
+    right = value * record.n
+    if len(found.needles) == 1 and abs(right - round(right)) < 1e-6:
+        return f"{round(right)} of {record.n}"
+    ends = f" [{record.low:.2f}, {record.high:.2f}]" if record.low is not None and record.high is not None else ""
+    return f"{value:.2f}{ends}"
 
 
 def grid_of_headline(found: Headline) -> Grid:
@@ -57,7 +138,7 @@ def grid_of_headline(found: Headline) -> Grid:
     ]
     return Grid(
         title=f"What context beyond {cell.trained_length} tokens adds: {cell.task} on {cell.model}",
-        above=[found.sentence, f"Protocol: {'. '.join(table_caption(found.table).splitlines())}."],
+        above=[headline_sentence(found), f"Protocol: {'. '.join(table_caption(found.table).splitlines())}."],
         head=head,
         rows=rows,
         remarks=[
@@ -80,17 +161,15 @@ def _control(found: Headline) -> Iterator[str]:
     if found.control is None or found.half is None:
         yield f"No control: the unmodified model was not measured on the same targets at {found.inside // 2:,} tokens."
         return
-    gain = found.control
-    ends = (
-        f" [{format_signed(gain.low)}, {format_signed(gain.high)}]"
-        if gain.low is not None and gain.high is not None
-        else ""
-    )
-    said = (
-        f"from {found.half:,} to {found.inside:,} tokens the unmodified model itself gains "
-        f"{format_signed(gain.value)}{ends}"
-    )
+    lengths = f"from {found.half:,} to {found.inside:,} tokens"
+    said = f"{lengths} the unmodified model itself gains {format_signed(found.control.value)}{_ends(found.control)}"
     yield f"Control: {said} on the same targets." + (f" {NO_CONTROL_GAIN}" if found.idle else "")
+
+
+def _ends(gain: NllDrop) -> str:
+    """The interval behind a gain."""
+    ends = interval_texts(gain.low, gain.high, format_signed)
+    return f" [{', '.join(ends)}]" if ends else ""
 
 
 def _retrieval_task_lines(found: Headline) -> Iterator[str]:
@@ -134,7 +213,7 @@ def _price(each: Summary | None) -> GridEntry:
     if each is None:
         return EMPTY_ENTRY
     if each.value is None:
-        return GridEntry(text="no value", notes=(each.note,))
-    settings = tuple(note.text for note in each.notes if note.kind is SummaryNoteKind.SETTING)
+        return GridEntry(text="no value", notes=(notes_text(each.notes),))
+    settings = tuple(note_text(note) for note in each.notes if note.kind is NoteKind.SETTING)
     ends = interval_texts(each.low, each.high, format_signed)
     return GridEntry(text=format_signed(each.value), ends=ends, notes=settings)

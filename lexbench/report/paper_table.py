@@ -19,9 +19,10 @@ from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.formats import escape_tex
 from lexbench.report.grid import best_displayed_value, value_entry
+from lexbench.report.titles import differences_of
+from lexbench.report.wording import format_record_value, metric_label
 from lexbench.stats.floors import at_floor
 from lexbench.stats.tables import Table
-from lexbench.stats.values import format_record_value
 
 FONT_SIZE_CHOICES = (
     ("\\small", 9.0, 6.0),
@@ -101,8 +102,8 @@ def paper_latex(
 
 def _title(table: Table, models: int) -> str:
     """Task, model where there are several, metric with an arrow to its better side, and what tells it from others."""
-    label = table.label + {1: " ↑", -1: " ↓", 0: ""}[table.better]
-    parts = (table.cell.task, table.cell.model if models > 1 else "", label, table.differs)
+    label = metric_label(table.metric) + {1: " ↑", -1: " ↓", 0: ""}[table.better]
+    parts = (table.cell.task, table.cell.model if models > 1 else "", label, differences_of(table))
     return ", ".join(filter(None, parts))
 
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
-from lexbench.core.record import Record
-from lexbench.report.grid import Grid, GridEntry, Line, difference_entry, interval_texts
-from lexbench.stats.differences import Difference, Differences, coverage_sentences, difference_format
+from lexbench.core.text import count_with_noun, join_first_few, plain_text
+from lexbench.report.grid import Grid, GridEntry, Line, difference_entry, value_entry
+from lexbench.report.notes import SAME_ATTENTION_WORDS, coverage_sentences, note_text
+from lexbench.report.titles import differences_in_brackets, length_heading
+from lexbench.report.wording import difference_format, format_ratio, metric_label, short_unit
+from lexbench.stats.differences import Difference, Differences
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
-from lexbench.stats.tables import length_heading
-from lexbench.stats.values import format_record_value
-from lexbench.stats.wording import count_with_noun, format_ratio, join_first_few, plain_text, short_unit
+from lexbench.stats.notes import Note, NoteKind
 
 
 def method_name(method: MethodKey) -> str:
@@ -32,12 +33,13 @@ def lead_sentence(found: Differences, silent: str | None = None) -> str:
         silent: why nothing can be told of this text, if so.
     """
     table, mine, length = found.table, found.baseline, told_length(found)
-    name = table.cell.task + (f" ({table.differs})" if table.differs else "")
+    name = f"{table.cell.task}{differences_in_brackets(table)}"
     if length is None:
         reason = next((record.refused for record in table.of(mine) if record.refused), None)
         return f"{name}: {mine} has no value{f' ({plain_text(reason)})' if reason else ''}."
     own = table.entries[mine, length]
-    said = f"{name} at {length:,} tokens ({format_ratio(own.multiple)}): {mine} has {_value(own)} {table.label}"
+    value = f"{value_entry(own).text_with_interval} {metric_label(table.metric)}"
+    said = f"{name} at {length:,} tokens ({format_ratio(own.multiple)}): {mine} has {value}"
     if silent:
         return f"{said}. {silent}"
     tested = [found.entries[row, length] for row in table.methods if (row, length) in found.entries]
@@ -65,7 +67,7 @@ def _standings(found: Differences, tested: list[Difference]) -> Iterator[tuple[s
 def _unsure(found: Differences, each: Difference) -> str:
     """Why nothing is told, where both values are at a limit, or the interval alone would tell; nothing elsewhere."""
     if each.limit:
-        return str(each.limit)
+        return note_text(each.limit)
     if each.low is None or each.high is None or each.low <= 0 <= each.high:
         return ""
     count = sum(other.p is not None for other in found.entries.values())
@@ -81,23 +83,16 @@ def _unsure(found: Differences, each: Difference) -> str:
 def _why_no_value(each: Difference) -> str:
     if each.refused:
         return f"refused: {plain_text(each.refused)}"
-    return plain_text(each.apart or "no question has a value on both sides")
+    return plain_text(note_text(each.apart or Note(NoteKind.NO_PAIRED_VALUE)))
 
 
 def _lead(found: Differences, each: Difference) -> str:
-    places = difference_format(found)
-    entry = difference_entry(each, places)
-    ends = f" [{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
-    return f"{method_name(each.method)} by {entry.text}{ends}{short_unit(found.table.metric or '')}"
+    by = difference_entry(each, difference_format(found)).text_with_interval
+    return f"{method_name(each.method)} by {by}{short_unit(found.table.metric or '')}"
 
 
-def _value(record: Record) -> str:
-    ends = interval_texts(record.low, record.high, lambda end: format_record_value(record, end))
-    return f"{format_record_value(record, record.value or 0.0)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
-
-
-def lead_grid(found: Differences) -> Grid:
-    """The leads of a method over each other one, a column for each length."""
+def lead_grid(found: Differences, silent: str | None = None) -> Grid:
+    """The leads of a method over each other one, a column for each length; `silent` as of `lead_sentence`."""
     table = found.table
 
     def entry(row: MethodKey, length: int) -> GridEntry:
@@ -105,10 +100,10 @@ def lead_grid(found: Differences) -> Grid:
         if each is None:
             return GridEntry(text="")
         if each.same_attention:
-            return GridEntry(text="same attention")
+            return GridEntry(text=SAME_ATTENTION_WORDS)
         if each.difference is None:
             return GridEntry(text="refused" if each.refused else "no pairs", notes=(_why_no_value(each),))
-        notes = [str(each.limit)] if each.limit else []
+        notes = [silent or note_text(each.limit)] if each.limit else []
         return difference_entry(each, difference_format(found), star=bool(each.significant), notes=notes)
 
     rows: list[Line] = [

@@ -7,8 +7,8 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.core.registry import did_you_mean
+from lexbench.core.text import join_first_few
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import join_first_few
 
 MAX_CELLS_WITH_ALL_TABLES, MAX_TABLES_OF_MANY_CELLS = 5000, 100
 """With more cells than the first, only so many tables are shown: every seed has tables, which nobody reads."""

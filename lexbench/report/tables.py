@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
@@ -16,28 +17,34 @@ from lexbench.report.grid import (
     Line,
     best_displayed_value,
     difference_entry,
-    difference_notes,
     interval_texts,
     truncated_share,
     value_entry,
 )
 from lexbench.report.longbench import longbench_grid, longbench_tables
-from lexbench.stats import metrics, positions
-from lexbench.stats.differences import (
-    SAME_ATTENTION_REASON,
-    Difference,
-    Differences,
+from lexbench.report.notes import (
+    SAME_ATTENTION_WORDS,
     coverage_sentences,
-    difference_format,
-    usual_counts,
+    difference_notes,
+    language_sentences,
+    note_text,
 )
-from lexbench.stats.floors import NGRAM_FLOOR_NAMES, language_not_learned, level_text
+from lexbench.report.titles import differences_in_brackets, length_heading, table_caption
+from lexbench.report.wording import (
+    difference_format,
+    escape_markdown,
+    format_record_value,
+    format_signed,
+    level_text,
+    metric_label,
+)
+from lexbench.stats import metrics, positions
+from lexbench.stats.differences import Difference, Differences, usual_counts
+from lexbench.stats.floors import NGRAM_FLOOR_NAMES, language_not_learned
 from lexbench.stats.gain import Gain, first_harmful_length
 from lexbench.stats.length_effect import LengthEffect
 from lexbench.stats.records import number_sort_key
-from lexbench.stats.tables import Table, build_tables, length_heading, table_caption
-from lexbench.stats.values import format_record_value
-from lexbench.stats.wording import escape_markdown, format_signed
+from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
@@ -74,8 +81,10 @@ intervals over resampled documents.
 def setting_heading(table: Table) -> list[str]:
     """Lines with the task, the model and what all cells share, above the tables of one setting."""
     protocol, rest = table_caption(table).split("\n", 1)
-    which = f" ({table.differs})" if table.differs else ""
-    return markdown_heading(f"{table.cell.task} on {table.cell.model}{which}", [f"Protocol: {protocol}.", f"{rest}."])
+    return markdown_heading(
+        f"{table.cell.task} on {table.cell.model}{differences_in_brackets(table)}",
+        [f"Protocol: {protocol}.", f"{rest}."],
+    )
 
 
 def _heads(table: Table) -> list[str]:
@@ -97,7 +106,7 @@ def table_grid(table: Table) -> Grid:
         rows.append([row, *(value_entry(table.prices.get((row, length)), n=table.cell.n) for length in table.lengths)])
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = language_not_learned(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
-    below = [*floor_lines(columns), *([silent] if silent else []), *_states(table)]
+    below = [*floor_lines(columns), *([language_sentences(silent)] if silent else []), *_states(table)]
     below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
 
@@ -175,7 +184,7 @@ def terminal_tables(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
 
 def table_headline(table: Table) -> str:
     """Task, metric and model."""
-    return f"{table.cell.task}, {table.label}, {table.cell.model}"
+    return f"{table.cell.task}, {metric_label(table.metric)}, {table.cell.model}"
 
 
 def headline_tables(finished: Iterable[FinishedCell]) -> list[Table]:
@@ -277,13 +286,32 @@ def _difference(found: Differences, each: Difference | None, usual: tuple[int, i
         return GridEntry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
     if each.same_attention:
         note = f"its attention at this length is that of {found.baseline}: no difference by construction, not tested"
-        return GridEntry(text=SAME_ATTENTION_REASON, notes=(note,))
+        return GridEntry(text=SAME_ATTENTION_WORDS, notes=(note,))
     if each.apart:
-        return GridEntry(text="no pairs", notes=(f"no pairs: {each.apart}",))
+        return GridEntry(text="no pairs", notes=(f"no pairs: {note_text(each.apart)}",))
     fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
-    notes = [f"cannot be told: {each.limit}"] if each.limit else []
+    notes = [f"cannot be told: {note_text(each.limit)}"] if each.limit else []
     notes += difference_notes(each, usual if each.pairs else (0, 0), fate)
     return difference_entry(each, difference_format(found), star=bool(each.significant), notes=notes)
+
+
+def difference_rows(found: Sequence[Differences]) -> list[dict[str, Any]]:
+    """All comparisons of a report as rows, in full precision."""
+    rows = []
+    for each in found:
+        for (_, length), entry in each.entries.items():
+            cell = each.table.cell
+            shared = {name: getattr(cell, name) for name in ("model", "task", "seed", "trained_length")}
+            about = {"metric": each.table.metric, "unit": each.unit, "baseline": str(each.baseline)}
+            setting = {name: getattr(cell, name) for name in ("protocol", "backend", "dtype", "kernel", "corpus", "n")}
+            multiple = length / cell.trained_length
+            numbers = {"cell": entry.cell, "baseline_cell": entry.baseline_cell, **entry.numbers()}
+            tests = {"interval": entry.interval.kind if entry.interval else None, **entry.tests()}
+            reasons = {"refused": entry.refused, "apart": entry.apart and note_text(entry.apart)}
+            reasons["limit"] = entry.limit and note_text(entry.limit)
+            own = {"method": str(entry.method), "length": length, **numbers, **tests, **entry.counts(), **reasons}
+            rows.append({**shared, **about, "multiple": multiple, **own, **setting, "version": cell.version})
+    return rows
 
 
 # context gain
@@ -327,7 +355,7 @@ def length_effect_grid(table: Table, found: Sequence[LengthEffect]) -> Grid:
     for row in dict.fromkeys(each.method for each in found):
         level = 100 * (table.entries[row, shortest].value or 0.0)
         rows.append([row, f"{level:.1f}", *(_effect_entry(places.get((row, length))) for length in others)])
-    return Grid(head=["method", f"{table.label} at {shortest}", *_heads(table)[1:]], rows=rows)
+    return Grid(head=["method", f"{metric_label(table.metric)} at {shortest}", *_heads(table)[1:]], rows=rows)
 
 
 def _effect_entry(each: LengthEffect | None) -> GridEntry:

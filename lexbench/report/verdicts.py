@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from lexbench.core.text import count_with_noun, join_lengths
+from lexbench.report.notes import note_text
+from lexbench.report.wording import format_p_value, short_unit
 from lexbench.stats.compare import SignificantLength, TaskComparison, TaskVerdict, VerdictKind
-from lexbench.stats.pairs import Limit
-from lexbench.stats.wording import count_with_noun, format_p_value, join_lengths, short_unit
+from lexbench.stats.notes import Note
 
 
 def verdict_text(task: TaskComparison, subject: str = "B") -> str:
@@ -42,11 +44,11 @@ def _lengths(found: Sequence[SignificantLength]) -> str:
     )
 
 
-def _limits(found: Sequence[tuple[Limit, int]]) -> str:
+def _limits(found: Sequence[tuple[Note, int]]) -> str:
     """`both at chance (0.25)`; by length where the reasons differ."""
     by_reason: dict[str, list[int]] = {}
     for why, length in found:
-        by_reason.setdefault(why.text, []).append(length)
+        by_reason.setdefault(note_text(why), []).append(length)
     if len(by_reason) == 1:
         return next(iter(by_reason))
     return ", ".join(f"{why} at {join_lengths(at)}" for why, at in by_reason.items())

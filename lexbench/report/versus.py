@@ -10,19 +10,22 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
+from lexbench.core.text import plain_text
 from lexbench.report import formats, headline, paper_table
 from lexbench.report.leaderboard.leaderboard import headline_metric_tables as judged
+from lexbench.report.notes import language_sentences
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
 from lexbench.report.rivals import lead_grid, lead_sentence
 from lexbench.report.tables import headline_tables
+from lexbench.report.titles import table_caption
+from lexbench.report.wording import escape_markdown
 from lexbench.stats.differences import Differences, leads
 from lexbench.stats.floors import language_not_learned
 from lexbench.stats.headline import build_headlines
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.pairs import Limit, LimitKind
-from lexbench.stats.tables import Table, build_tables, table_caption
-from lexbench.stats.wording import escape_markdown, plain_text
+from lexbench.stats.notes import Note
+from lexbench.stats.tables import Table, build_tables
 from lexbench.store.store import Store
 
 LATEX_TABLE_WIDTH = "neurips"
@@ -68,7 +71,7 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
         mine = called
     found = {table.name: each for table in shown if (each := _leads(table, samples, mine))}
     said = [sentence(table, found.get(table.name), mine) for table in judged(shown)]
-    grids = [lead_grid(found[table.name]) for table in judged(shown) if table.name in found]
+    grids = [lead_grid(found[table.name], _silent_text(table)) for table in judged(shown) if table.name in found]
     out.mkdir(parents=True, exist_ok=True)
     files = tuple(out / f"versus{suffix}" for suffix in (".md", ".svg", ".pdf", ".tex"))
     with mpl.rc_context(MATPLOTLIB_STYLE):
@@ -94,7 +97,7 @@ def sentence(table: Table, found: Differences | None, mine: MethodKey) -> str:
     """The result of a method in one table; where nothing can be compared, this."""
     if found is None:
         return f"{table.cell.task}: {mine} is {'the only method' if mine in table.methods else 'not measured'} there."
-    return lead_sentence(found, _why_silent(table))
+    return lead_sentence(found, _silent_text(table))
 
 
 def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKey) -> Differences | None:
@@ -102,14 +105,17 @@ def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKe
     found, silent = leads(table, samples, mine), _why_silent(table)
     if found is None or silent is None:
         return found
-    limit = Limit(LimitKind.UNSPOKEN, silent)
-    return replace(found, entries={place: replace(each, limit=limit) for place, each in found.entries.items()})
+    return replace(found, entries={place: replace(each, limit=silent) for place, each in found.entries.items()})
 
 
-def _why_silent(table: Table) -> str | None:
-    return (
-        language_not_learned(table.of(table.methods[0])) if table.metric == "nll" else None
-    )  # none, where it was measured
+def _why_silent(table: Table) -> Note | None:
+    # The first method is none, where it was measured.
+    return language_not_learned(table.of(table.methods[0])) if table.metric == "nll" else None
+
+
+def _silent_text(table: Table) -> str | None:
+    silent = _why_silent(table)
+    return language_sentences(silent) if silent else None
 
 
 def rename_methods(table: Table, names: Mapping[MethodKey, MethodKey]) -> Table:

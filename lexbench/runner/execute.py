@@ -15,6 +15,7 @@ from lexbench.core.files import check_writable
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
+from lexbench.core.text import count_with_noun
 from lexbench.core.version import __version__
 from lexbench.runner import progress
 from lexbench.runner.answers import LoadedModel
@@ -27,7 +28,6 @@ from lexbench.runner.run import RunState
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import record_problems
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import count_with_noun
 from lexbench.store.store import Store
 
 

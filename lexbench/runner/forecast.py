@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from lexbench.core import machine
 from lexbench.core.model import Model
 from lexbench.core.task import Outline
+from lexbench.core.text import count_with_noun
 from lexbench.runner.cells import PlannedCell, Workload
-from lexbench.stats.wording import count_with_noun
 
 FORWARD_SPEED_SHARE = 0.5
 """Speed of a whole forward pass as a share of that of a large matrix product."""

@@ -18,6 +18,7 @@ from lexbench.core.memory import cache_numbers_per_token
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
+from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.core.version import __version__
 from lexbench.methods.composition import Method
 from lexbench.methods.scaled import attention_of, grows_with_length
@@ -25,7 +26,6 @@ from lexbench.runner.cells import BackendFacts, Component, MethodComponent, Open
 from lexbench.runner.forecast import cell_workload, format_duration, operations_per_second, parameter_count
 from lexbench.runner.job import Job
 from lexbench.runner.questions import outline_or_reason, questions_or_reason
-from lexbench.stats.wording import count_with_noun, join_first_few
 from lexbench.store.store import Store
 from lexbench.taskkit.prompt import context_prefix
 

@@ -17,9 +17,9 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from lexbench.core.console import bars_are_disabled, must_hide_bar
+from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.runner.cells import OpenCell, PlannedCell
 from lexbench.runner.forecast import Forecast, format_duration, operations_per_second
-from lexbench.stats.wording import count_with_noun, join_first_few
 
 MAX_SUMMING_TIME_SHARE = 0.02
 """Share of a run's time for sums over all cells that are left: there may be very many."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes, why_not_a_folder, write_text
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.core.values import checked_field_values, is_whole
 from lexbench.stats import records
 from lexbench.stats.cell_outcomes import CellOutcomes, changed_settings, find_duplicates, outcomes_of_cell
@@ -27,7 +28,6 @@ from lexbench.stats.invariants import is_possible_amount, wrongly_shown_settings
 from lexbench.stats.metrics import is_score
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.regressions import check_cell_key
-from lexbench.stats.wording import count_with_noun, plain_text
 from lexbench.store.cell_rows import cell_row, read_cell
 
 BASELINE_FORMAT_VERSION = 1

@@ -11,10 +11,11 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell, Sample
+from lexbench.core.text import plain_text
 from lexbench.stats import floors, metrics
-from lexbench.stats.pairs import Limit, Outcome, outcomes_of_samples
+from lexbench.stats.notes import Note
+from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.tables import flatten_leaves
-from lexbench.stats.wording import plain_text
 from lexbench.store.format import FinishedCell
 
 
@@ -45,9 +46,6 @@ class SettingChange:
     one: str
     other: str
 
-    def __str__(self) -> str:
-        return f"{plain_text(self.name)} {plain_text(self.one)} -> {plain_text(self.other)}"
-
 
 def outcomes_of_cell(finished: FinishedCell, expected: Iterable[str] = ()) -> CellOutcomes:
     """A cell with the outcome of each question. Where every sample failed, `expected` names the metrics.
@@ -76,11 +74,11 @@ def outcomes_of_cell(finished: FinishedCell, expected: Iterable[str] = ()) -> Ce
     )
 
 
-def limit_of_pair(one: CellOutcomes, other: CellOutcomes, metric: str) -> Limit | None:
+def limit_of_pair(one: CellOutcomes, other: CellOutcomes, metric: str) -> Note | None:
     """Why nothing can be told of two cells with the same questions: both at a floor or at the ceiling; None: it can."""
     known = other.floors.get(metric) or one.floors.get(metric) or {}
     left, right = (floors.standing_of_outcomes(side.outcomes[metric], metric, known) for side in (one, other))
-    return floors.both_at_floor(left, right) or floors.both_at_ceiling(left, right)
+    return floors.shared_limit([left, right])
 
 
 Text = tuple[str, str, str | None]
@@ -92,7 +90,7 @@ def text_of(cell: Cell) -> Text:
     return cell.model, cell.task, cell.corpus
 
 
-def texts_not_learned(pairs: Iterable[tuple[CellOutcomes, CellOutcomes]]) -> dict[Text, str]:
+def texts_not_learned(pairs: Iterable[tuple[CellOutcomes, CellOutcomes]]) -> dict[Text, Note]:
     """Reason why likelihoods are not compared, by text of the second cells: no model of both has learned its language.
 
     Asked at the longest length within the trained one, of `none` where the first side has it there
@@ -115,7 +113,7 @@ def _is_within_trained_length(each: CellOutcomes) -> bool:
     return "nll" in each.outcomes and each.cell.length <= each.cell.trained_length
 
 
-def _text_not_learned(each: CellOutcomes, pair: tuple[CellOutcomes, CellOutcomes]) -> str | None:
+def _text_not_learned(each: CellOutcomes, pair: tuple[CellOutcomes, CellOutcomes]) -> Note | None:
     levels = pair[1].floors.get("nll") or pair[0].floors.get("nll") or {}  # of the same targets; a baseline has none
     cell = each.cell
     return floors.language_not_learned_by_outcomes(cell.model, cell.method, cell.length, each.outcomes["nll"], levels)

@@ -17,7 +17,6 @@ The second has a width at accuracies of 0 and 1, unlike resampling. Of two level
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -36,6 +35,7 @@ from lexbench.stats.intervals import (
     ratio_with_influences,
     recover_interval,
 )
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.tables import Place, Table
 
@@ -238,36 +238,6 @@ def split_gains_and_losses(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], 
     return gained, lost
 
 
-class SummaryNoteKind(Enum):
-    """Subject of a note on a summary, where that decides how the note is shown."""
-
-    PLAIN = "plain"
-    BASELINE = "baseline"
-    """The row is the baseline itself."""
-    ENDED = "ended"
-    """Lengths at which the method was refused or has no value."""
-    BEYOND = "beyond"
-    """The value lies beyond every measured length."""
-    SETTING = "setting"
-    """The setting of a deployed form, and the length at which it was measured."""
-
-
-@dataclass(frozen=True)
-class SummaryNote:
-    """A note on a summary."""
-
-    kind: SummaryNoteKind
-    text: str
-
-
-def plain_notes(*texts: str) -> tuple[SummaryNote, ...]:
-    """Notes that may stand beside any entry."""
-    return tuple(SummaryNote(SummaryNoteKind.PLAIN, text) for text in texts)
-
-
-TOO_FEW_CLUSTERS = "no interval: too few clusters"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """One number that summarizes a method's curve, its 95 % interval, and the lengths it covers."""
@@ -282,18 +252,13 @@ class Summary:
     interval: str | None = None
     """cluster_bootstrap, mover (see combine) or inversion."""
     unit: str
-    notes: tuple[SummaryNote, ...]
+    notes: tuple[Note, ...]
     p: float | None = None
     """p-value of a difference to the baseline: two-sided, by sign flips, uncorrected."""
     limit: int | None = None
     """The longest judged length, which inf exceeds."""
     floor: float | None = None
     """The value that needs no model, in the same unit; None: not known."""
-
-    @property
-    def note(self) -> str:
-        """All notes in a line."""
-        return "; ".join(note.text for note in self.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,17 +342,17 @@ class MethodCurves:
         self,
         row: MethodKey,
         name: str,
-        estimate: Estimate | str,
-        notes: Sequence[SummaryNote] = (),
+        estimate: Estimate | Note,
+        notes: Sequence[Note] = (),
         p: float | None = None,
     ) -> Summary:
-        """A summary in nats or points; a text in place of the estimate is the reason for no value."""
+        """A summary in nats or points; a note in place of the estimate is the reason for no value."""
         unit = "points" if self.scored else "nats per token"
-        if isinstance(estimate, str):
-            return Summary(method=row, name=name, value=None, unit=unit, notes=plain_notes(estimate))
+        if isinstance(estimate, Note):
+            return Summary(method=row, name=name, value=None, unit=unit, notes=(estimate,))
         factor = 100.0 if self.scored else 1.0
         low, high = (None if end is None else factor * end for end in (estimate.low, estimate.high))
-        told = (*notes, *(() if low is not None else plain_notes(TOO_FEW_CLUSTERS)))
+        told = (*notes, *(() if low is not None else (Note(NoteKind.TOO_FEW_CLUSTERS),)))
         kind, value = estimate.kind, factor * estimate.value + 0.0  # no -0.0
         ends: dict[str, Any] = {"value": value, "low": low, "high": high, "interval": kind}
         return Summary(method=row, name=name, unit=unit, notes=told, p=p, **ends)

@@ -18,6 +18,7 @@ from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.core.registry import did_you_mean
+from lexbench.core.text import count_with_noun, join_first_few, plain_text
 from lexbench.stats import metrics, records
 from lexbench.stats.cell_outcomes import (
     CellOutcomes,
@@ -34,16 +35,15 @@ from lexbench.stats.cell_outcomes import (
     texts_not_learned,
 )
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.metrics import display_factor
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import (
-    Limit,
-    LimitKind,
     PairedDifference,
     correct_by_holm,
     detectable_difference,
     paired_difference,
 )
 from lexbench.stats.prices import price_rows
-from lexbench.stats.wording import count_with_noun, display_factor, join_first_few, plain_text
 from lexbench.store.cell_rows import with_purposes
 
 SELECTOR_KEYS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
@@ -57,7 +57,7 @@ class LengthComparison:
     seed: int
     found: PairedDifference | None = None
     """B minus A; None where nothing is comparable."""
-    apart: str | None = None
+    apart: Note | None = None
     """Why nothing is comparable."""
 
     @property
@@ -112,7 +112,7 @@ class TaskVerdict:
     """Whether all comparisons are significant."""
     seeds: int = 1
     """The most seeds asked at one length."""
-    limits: Sequence[tuple[Limit, int]] = ()
+    limits: Sequence[tuple[Note, int]] = ()
     """Why a length cannot tell, and the length."""
     clusters: int = 0
     least_p: float = 1.0
@@ -125,6 +125,8 @@ class TaskComparison:
     """Comparison of two sides on one task, by its headline metric."""
 
     task: str
+    corpus: str | None
+    """Corpus of the task, where it tells this comparison from another one."""
     metric: str | None
     """Metric of the comparison; None: neither side has a value."""
     trained_length: int
@@ -146,9 +148,9 @@ class Comparison:
     changes: list[SettingChange]
     """Differences in setup, apart from the questions."""
     tasks: list[TaskComparison]
-    only_a: list[str]
-    """Cells without a partner, as text."""
-    only_b: list[str]
+    only_a: list[Cell]
+    """Cells without a partner."""
+    only_b: list[Cell]
     problems: list[str]
     """Files that could not be read."""
 
@@ -169,8 +171,8 @@ def compare_runs(
         select_b: likewise.
         only: ids of the cells of both sides; None: all.
 
-    ConfigError for a selector that fits nothing, for several cells of one side at one place, and where no question is
-    the same on both sides.
+    ConfigError for a selector that fits nothing, for several cells of one side at one place, and where no task, length
+    and seed is on both sides.
     """
     folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
     once = {tuple(side): records.load_cells(side) for side in folders}  # both sides may be the same folders
@@ -184,22 +186,18 @@ def compare_runs(
         sides.append(cells)
     pairs, only_a, only_b = match_cells(sides[0], sides[1], [_question_key, lambda cell: _question_key(cell)[:3]])
     if not pairs:
-        said = [join_first_few([_cell_name(each.cell) for each in side], 3) for side in sides]
+        said = [join_first_few([cell_name(each.cell) for each in side], 3) for side in sides]
         raise ConfigError(f"sides share no task, length and seed: A holds {said[0]}, B {said[1]}")
     tasks = _verdicts(_correct_by_holm(_by_task(pairs)))
-    reasons = [entry.apart for task in tasks for entry in task.entries]
-    if all(reasons):
-        raise ConfigError(f"sides cannot be compared: {reasons[0]}")
     names = [" ".join([*map(str, side), *words]) for side, words in zip(folders, given, strict=True)]
-    left = [[_cell_name(each.cell) for each in side] for side in (only_a, only_b)]
     problems = list(dict.fromkeys(problem for side in loaded for problem in side.problems))
     return Comparison(
         a=names[0],
         b=names[1],
         changes=changed_settings(pairs),
         tasks=tasks,
-        only_a=left[0],
-        only_b=left[1],
+        only_a=[each.cell for each in only_a],
+        only_b=[each.cell for each in only_b],
         problems=problems,
     )
 
@@ -267,7 +265,8 @@ def _question_key(cell: Cell) -> tuple[Any, ...]:
     return cell.task, cell.length, cell.seed, cell.corpus
 
 
-def _cell_name(cell: Cell) -> str:
+def cell_name(cell: Cell) -> str:
+    """Method, task, length and seed of a cell, for a message."""
     return plain_text(f"{cell.method} {cell.task} at {cell.length}, seed {cell.seed}")
 
 
@@ -281,58 +280,59 @@ def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> list[TaskCom
         metric = headline_metric({name for one, other in group for name in one.outcomes.keys() & other.outcomes.keys()})
         made.append(
             TaskComparison(
-                # The corpus is said only where it tells two tables apart.
-                task=f"{task} on {corpus}" if [name for name, _ in groups].count(task) > 1 else task,
+                task=task,
+                corpus=corpus if [name for name, _ in groups].count(task) > 1 else None,
                 metric=metric,
                 trained_length=ordered[0][0].cell.trained_length,
                 entries=[_entry(one, other, metric, silent.get(text_of(other.cell))) for one, other in ordered],
                 verdict=TaskVerdict(kind=VerdictKind.NOT_COMPARABLE),
             )
         )
-    return sorted(made, key=lambda each: (metrics.metric_sort_key(each.metric), each.task))
+    return sorted(made, key=lambda each: (metrics.metric_sort_key(each.metric), each.task, each.corpus or ""))
 
 
-def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: str | None) -> LengthComparison:
+def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: Note | None) -> LengthComparison:
     """Comparison at one length, not yet corrected for the others; `silent`: why likelihoods are not compared."""
     blank = LengthComparison(length=one.cell.length, seed=one.cell.seed)
     unlike = difference_in_kind(one.cell, other.cell) or difference_in_questions(one.cell, other.cell)
     for name, side in (("A", one), ("B", other)):
         if side.refused is not None:
-            return replace(blank, apart=f"{name} is refused: {plain_text(side.refused)}")
+            return replace(blank, apart=Note(NoteKind.SIDE_REFUSED, (name, side.refused)))
     if unlike:
-        return replace(blank, apart=f"other questions: {unlike}")
+        return replace(blank, apart=Note(NoteKind.SETTINGS_DIFFER, (unlike,)))
     if metric is None or not all(metric in side.outcomes for side in (one, other)):
-        return replace(blank, apart="nothing that both sides measured")
+        return replace(blank, apart=Note(NoteKind.NOTHING_SHARED))
     found = paired_difference(one.outcomes[metric], other.outcomes[metric], metric)
     if found.first_mismatch is not None:
         return replace(blank, apart=_why_questions_differ(one, other, metric, found.first_mismatch))
     if found.difference is None:
-        return replace(blank, apart="no question has a value on both sides")
-    why = Limit(LimitKind.UNSPOKEN, silent) if silent and metric == "nll" else None
-    return replace(blank, found=replace(found, limit=why or limit_of_pair(one, other, metric)))
+        return replace(blank, apart=Note(NoteKind.NO_PAIRED_VALUE))
+    limit = silent if silent and metric == "nll" else limit_of_pair(one, other, metric)
+    return replace(blank, found=replace(found, limit=limit))
 
 
-def _why_questions_differ(one: CellOutcomes, other: CellOutcomes, metric: str, index: int) -> str:
+def _why_questions_differ(one: CellOutcomes, other: CellOutcomes, metric: str, index: int) -> Note:
     """Why a question differs between the sides."""
     left, right = (next(each for each in side.outcomes[metric] if each.index == index) for side in (one, other))
-    sizes = [f"{each.targets} targets of {each.bytes} bytes and {each.words} words" for each in (left, right)]
+    sizes = [(each.targets, each.bytes, each.words) for each in (left, right)]
     if metric == "nll" and sizes[0] != sizes[1]:
-        return f"question {index} has {sizes[0]} in A, {sizes[1]} in B: NLL per token needs one tokenizer"
-    return f"question {index} is not the same in A and B (another tokenizer or sampling): run both anew"
+        return Note(NoteKind.TOKENIZERS_DIFFER, (index, *sizes[0], *sizes[1]))
+    return Note(NoteKind.QUESTION_DIFFERS, (index,))
 
 
 def _correct_by_holm(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
     """Holm's correction over all entries of all tasks."""
-    family = {
-        (task.task, place): entry.found for task in tasks for place, entry in enumerate(task.entries) if entry.found
-    }
-    known = correct_by_holm(family)
+    known = correct_by_holm(
+        {
+            (number, place): entry.found
+            for number, task in enumerate(tasks)
+            for place, entry in enumerate(task.entries)
+            if entry.found
+        }
+    )
     return [
-        replace(
-            task,
-            entries=[replace(entry, found=known.get((task.task, place))) for place, entry in enumerate(task.entries)],
-        )
-        for task in tasks
+        replace(task, entries=[replace(entry, found=known.get((number, at))) for at, entry in enumerate(task.entries)])
+        for number, task in enumerate(tasks)
     ]
 
 

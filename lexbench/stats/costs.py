@@ -18,7 +18,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,9 @@ import numpy as np
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes
 from lexbench.core.method_key import MethodKey
-from lexbench.stats.combine import Summary, SummaryNote, plain_notes, shared_lengths
+from lexbench.stats.combine import Summary, shared_lengths
 from lexbench.stats.intervals import CONFIDENCE_LEVEL, Interval, resample_totals
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.records import run_folders
 from lexbench.stats.tables import Table
 
@@ -205,54 +206,32 @@ def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[Summary]:
 
 
 def _seconds(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
-    name, unit = "seconds_per_token", "seconds per token"
-    if not costs:
-        return Summary(
-            method=row,
-            name=name,
-            value=None,
-            unit=unit,
-            notes=plain_notes("no length at which all methods have a cost"),
-        )
-    length = max(costs)
-    rate = costs[length].rate
+    length = max(costs, default=0)
+    rate = costs[length].rate if costs else None
+    blank = Summary(method=row, name="seconds_per_token", value=None, unit="seconds per token", notes=())
     if rate is None:
-        note = f"timed once at {length}: a comparison needs two timings of a cell"
-        return Summary(method=row, name=name, value=None, unit=unit, notes=plain_notes(note))
-    return Summary(
-        method=row,
-        name=name,
-        unit=unit,
-        value=rate.value,
-        low=rate.interval.low,
-        high=rate.interval.high,
-        interval=rate.interval.kind,
-        notes=plain_notes(
-            f"at {length}", "wall clock, each cell's answers timed one by one: compare inside one run only"
-        ),
-    )
+        why = Note(NoteKind.TIMED_ONCE, (length,)) if costs else Note(NoteKind.NO_SHARED_COST)
+        return replace(blank, notes=(why,))
+    ends, notes = rate.interval, (Note(NoteKind.AT_LENGTH, (length,)), Note(NoteKind.WALL_CLOCK))
+    return replace(blank, value=rate.value, low=ends.low, high=ends.high, interval=ends.kind, notes=notes)
 
 
 def _bytes(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
-    value: float | None = None
-    whole: tuple[SummaryNote, ...] = ()
+    blank = Summary(method=row, name="bytes_per_token", value=None, unit="bytes per token", notes=())
     peaks = {length: cost.peak_bytes for length, cost in sorted(costs.items()) if cost.peak_bytes is not None}
     rises = [after - before for before, after in itertools.pairwise(peaks.values())]
     if len(costs) < 2:
-        note = "needs two lengths at which all methods have a cost"
+        why = NoteKind.ONE_SHARED_COST
     elif len(peaks) < len(costs):
-        note = "the model ran in another process, whose memory was not seen"
+        why = NoteKind.UNSEEN_MEMORY
     elif not all(cost.own_peak for cost in costs.values()):
-        note = "peaks were not counted cell by cell: each holds what its process held before"
+        why = NoteKind.SHARED_PEAKS
     elif any(len(merge_batches(cost.timings)) < len(cost.timings) for cost in costs.values()):
-        note = "answers were computed in batches, whose memory depends on their size"
+        why = NoteKind.BATCHED_MEMORY
     elif min(rises) < 0 or sum(rises) <= 0:
-        note = "the peak does not rise with the length: a token adds less than peaks vary from cell to cell"
+        why = NoteKind.NO_RISE
     else:
         first, last = min(costs), max(costs)
-        value = (peaks[last] - peaks[first]) / (last - first)
-        note = f"rise of the peak from {first} to {last}"
-        whole = plain_notes(f"{peaks[last]} bytes in all at {last}")
-    return Summary(
-        method=row, name="bytes_per_token", value=value, unit="bytes per token", notes=(*plain_notes(note), *whole)
-    )
+        notes = Note(NoteKind.RISE, (first, last)), Note(NoteKind.BYTES_IN_ALL, (peaks[last], last))
+        return replace(blank, value=(peaks[last] - peaks[first]) / (last - first), notes=notes)
+    return replace(blank, notes=(Note(why),))

@@ -10,21 +10,28 @@ floor is not significant, whatever its p: both are what needs no model.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.intervals import cluster_bootstrap, mean_interval
-from lexbench.stats.pairs import Limit, LimitKind, Outcome
-from lexbench.stats.wording import count_with_noun
+from lexbench.stats.notes import Note, NoteKind
+from lexbench.stats.pairs import Outcome
 
 NGRAM_FLOOR_NAMES = ("uniform", "unigram", "bigram")
-CEILING_WORDS = "the ceiling (1.00)"
-BOTH_AT_LIMIT_WORDS = "both at", "the intervals of both reach", "both are worse than"
-ALL_AT_LIMIT_WORDS = "every {} is at", "the intervals of all {}s reach", "every {} is worse than"
-"""Words for values at a limit, for values whose intervals reach it, and for losses beyond it."""
+
+
+class Reach(Enum):
+    """How values reach a floor or a ceiling."""
+
+    VALUES = 0
+    INTERVALS = 1
+    """Intervals contain it, and a value does not."""
+    BEYOND = 2
+    """Losses are worse than their floor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,66 +112,27 @@ def at_ceiling(each: Standing) -> bool:
     return (each.value if each.high is None else each.high) >= 1
 
 
-def floor_text(each: Standing) -> str:
-    """`chance (0.25)`, `the bigram floor (5.424)`, `0`."""
-    if each.floor is None or each.floor_of is None:
-        return "0"
-    if each.floor_of == "chance":
-        return f"chance ({level_text(each.floor)})"
-    return f"the {each.floor_of} floor ({each.floor:.3f})"
+def shared_limit(found: Iterable[Standing]) -> Note | None:
+    """Floor or ceiling that all values are at, so that none can be told from another; None where one can.
 
-
-def level_text(chance: float) -> str:
-    """A chance with two digits."""
-    return f"{chance:.2f}" if chance >= 0.01 or chance == 0 else "below 0.01"
-
-
-def both_at_floor(one: Standing, other: Standing) -> Limit | None:
-    """`both at chance (0.25)`, or that the intervals of both reach it; None where one of two is above its floor."""
-    if not (at_floor(one) and at_floor(other)):
-        return None
-    return Limit(LimitKind.FLOOR, _why_all_at_floor((one, other), BOTH_AT_LIMIT_WORDS))
-
-
-def both_at_ceiling(one: Standing, other: Standing) -> Limit | None:
-    """`both at the ceiling (1.00)`, or that their intervals reach it; None where one of two values is below it."""
-    if not (at_ceiling(one) and at_ceiling(other)):
-        return None
-    return Limit(LimitKind.CEILING, _why_all_at_ceiling((one, other), BOTH_AT_LIMIT_WORDS))
-
-
-def why_all_alike(records: Sequence[Record], subject: str = "row") -> str | None:
-    """Why no row of a column can be told from another: `every row is at chance (0.25)`; None where one can.
-
-    `subject` names a row in these words.
+    Standings without a value do not count; a value alone has no other.
     """
-    valued = [record for record in records if record.value is not None]
-    if len(valued) < 2:
-        return None
-    words = (
-        ALL_AT_LIMIT_WORDS[0].format(subject),
-        ALL_AT_LIMIT_WORDS[1].format(subject),
-        ALL_AT_LIMIT_WORDS[2].format(subject),
-    )
-    if all(map(at_floor, valued)):
-        return _why_all_at_floor(valued, words)
-    return _why_all_at_ceiling(valued, words) if all(map(at_ceiling, valued)) else None
+    valued = [each for each in found if each.value is not None]
+    if len(valued) > 1 and all(map(at_floor, valued)):
+        side = metrics.better_direction(valued[0].metric)
+        above = [side * ((each.value or 0.0) - (_floor(each) or 0.0)) for each in valued]
+        # A score below chance is a guess, too; a loss above that of counting is no guess, but worse.
+        worse = side < 0 and all(each < 0 for each in above)
+        reach = Reach.BEYOND if worse else Reach.INTERVALS if any(each > 0 for each in above) else Reach.VALUES
+        return Note(NoteKind.FLOOR, (reach, valued[-1].floor, valued[-1].floor_of))
+    if len(valued) > 1 and all(map(at_ceiling, valued)):
+        below = any((each.value or 0.0) < 1 for each in valued)
+        return Note(NoteKind.CEILING, (Reach.INTERVALS if below else Reach.VALUES,))
+    return None
 
 
-def _why_all_at_floor(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
-    side = metrics.better_direction(found[0].metric)
-    above = [side * ((each.value or 0.0) - (_floor(each) or 0.0)) for each in found]
-    # A score below chance is a guess, too; a loss above that of counting is no guess, but worse.
-    worse = side < 0 and all(each < 0 for each in above)
-    return f"{words[2 if worse else any(each > 0 for each in above)]} {floor_text(found[-1])}"
-
-
-def _why_all_at_ceiling(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
-    return f"{words[any((each.value or 0.0) < 1 for each in found)]} {CEILING_WORDS}"
-
-
-def language_not_learned(records: Sequence[Record]) -> str | None:
-    """Line which says that the model has not learned a text's language, or that nothing shows it; None where it has.
+def language_not_learned(records: Sequence[Record]) -> Note | None:
+    """Note that the model has not learned a text's language, or that nothing shows it; None where it has.
 
     Args:
         records: of NLL, of one method, preferably the unmodified model; the longest within the trained length counts.
@@ -175,17 +143,14 @@ def language_not_learned(records: Sequence[Record]) -> str | None:
     if not inside or inside[-1].metric != "nll":
         return None
     each = inside[-1]
-    known = {name: level for name in NGRAM_FLOOR_NAMES if (level := getattr(each, name)) is not None}
-    said = _language_sentences(each.model, each.method, each.length, each, known, each.clusters)
-    if said is None:
-        return None
-    return " ".join(f"{part}." for part in said)
+    levels = {name: level for name in NGRAM_FLOOR_NAMES if (level := getattr(each, name)) is not None}
+    return _unspoken(each.model, each.method, each.length, each, levels, each.clusters)
 
 
 def language_not_learned_by_outcomes(
     model: str, method: MethodKey, length: int, found: Sequence[Outcome], levels: Mapping[str, float]
-) -> str | None:
-    """First sentence of `language_not_learned`, of outcomes without a Record.
+) -> Note | None:
+    """The note `language_not_learned`, of outcomes without a Record.
 
     Args:
         model: name of the model.
@@ -194,31 +159,20 @@ def language_not_learned_by_outcomes(
         found: outcomes of NLL.
         levels: floors of NLL by name (`floors_of_samples`).
     """
-    said = _language_sentences(
-        model, method, length, standing_of_outcomes(found, "nll", levels), levels, len({each.cluster for each in found})
-    )
-    return said and said[0]
+    standing = standing_of_outcomes(found, "nll", levels)
+    return _unspoken(model, method, length, standing, levels, len({each.cluster for each in found}))
 
 
-def _language_sentences(
+def _unspoken(
     model: str, method: MethodKey, length: int, standing: Standing, levels: Mapping[str, float], clusters: int
-) -> tuple[str, str] | None:
-    """Sentences that a model has not, or may not have, learned a text's language, and the consequence; else None."""
+) -> Note | None:
     known = {name: levels[name] for name in NGRAM_FLOOR_NAMES[:2] if name in levels}
     if not known or standing.value is None:
         return None
     name = min(known, key=known.__getitem__)
-    value, floor, ends = standing.value, known[name], ""
-    says, rest = "does not speak this text", "No difference between methods tells anything here"
-    if value < floor:
-        if standing.low is None or standing.high is None or standing.high < floor:
-            return None
-        ends = f" [{standing.low:.3f}, {standing.high:.3f}]"
-        says = f"may not speak this text, {count_with_noun(clusters, 'document')} cannot tell"
-        rest = "No gain is claimed"
-    rival = "a uniform guess" if name == "uniform" else "counting tokens"
-    return (
-        f"{model} {says}: {method} has {value:.3f}{ends} nats per token at {length} tokens, within its trained length, "
-        f"where {rival} has {floor:.3f}",
-        rest,
-    )
+    about = model, method, length, standing.value, known[name], name
+    if standing.value >= known[name]:
+        return Note(NoteKind.UNSPOKEN, about)
+    if standing.low is None or standing.high is None or standing.high < known[name]:
+        return None
+    return Note(NoteKind.PERHAPS_UNSPOKEN, (*about, standing.low, standing.high, clusters))

@@ -18,21 +18,20 @@ text that the model does not speak.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats.combine import combine_levels, group_levels
-from lexbench.stats.floors import at_floor, floor_text, language_not_learned, why_all_alike
+from lexbench.stats.floors import at_floor, language_not_learned, shared_limit
 from lexbench.stats.gain import NllDrop, nll_drop
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, adjust_by_holm
+from lexbench.stats.notes import Note
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
 from lexbench.stats.summaries import Summary, method_prices
 from lexbench.stats.tables import Table
-from lexbench.stats.values import format_record_value
-from lexbench.stats.wording import format_signed, join_first_few
 
 Samples = Mapping[str, Sequence[Sample]]
 
@@ -70,13 +69,21 @@ class Headline:
     control: NllDrop | None
     """Gain of the unmodified model from `half` to T; None: without `half`."""
     rows: list[HeadlineRow]
-    sentences: list[str]
-    """Sentences on the gains (always the first), the control and the retrieval."""
+    unspoken: Note | None
+    """Note that the model has not learned the text's language."""
+    blind: MethodKey | None
+    """Method with about the loss of the best one at retrieval, which finds less; None: none, or several tasks."""
 
     @property
-    def sentence(self) -> str:
-        """All sentences in a line."""
-        return " ".join(self.sentences)
+    def retrievals(self) -> dict[MethodKey, Record]:
+        """Retrieval of each method that has a value."""
+        found = {row.method: row.retrieval for row in self.rows}
+        return {method: each for method, each in found.items() if each is not None and each.value is not None}
+
+    @property
+    def above_floor(self) -> dict[MethodKey, float]:
+        """Values of retrieval that are above their floor."""
+        return {method: each.value or 0.0 for method, each in self.retrievals.items() if not at_floor(each)}
 
     @property
     def idle(self) -> bool:
@@ -111,8 +118,8 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
     silent = language_not_learned(table.of(table.methods[0]))  # none, where it was measured
     start = inside[-1]
     half, control = _control(table, samples, start)
-    found = {row: _gain(table, samples, row, start, longest) for row in table.methods}
-    if not any(found.values()):
+    gains = {row: _gain(table, samples, row, start, longest) for row in table.methods}
+    if not any(gains.values()):
         return None
     priced = method_prices(table, samples)
     hidden = _retrieval_tables(table, every, samples, longest)
@@ -120,10 +127,10 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
     needles = [each for each in hidden if _is_above_floor(each, longest)] or [
         each for each in hidden if _has_no_shorter_value(each, longest)
     ]
-    known = {row: each for row, each in found.items() if each is not None and each.p is not None}
+    known = {row: each for row, each in gains.items() if each is not None and each.p is not None}
     tested = dict(zip(known, adjust_by_holm([each.p or 0.0 for each in known.values()]), strict=True))
     rows = []
-    for method, gain in found.items():
+    for method, gain in gains.items():
         level = table.entries.get((method, longest))
         positive = gain is not None and gain.low is not None and gain.low > 0
         claimed = (
@@ -145,9 +152,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         )
     rows.sort(key=_headline_sort_key)
     unable = [each.cell.task for each in hidden if each not in needles]
-    told = [silent] if silent else [_gains_sentence(table, rows, start, longest), *_control_said(half, control, start)]
-    told += _retrieval_said(rows, needles, table, samples, longest)
-    return Headline(
+    found = Headline(
         table=table,
         inside=start,
         longest=longest,
@@ -156,8 +161,13 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         half=half,
         control=control,
         rows=rows,
-        sentences=told,
+        unspoken=silent,
+        blind=None,
     )
+    above = found.above_floor
+    if len(needles) != 1 or not above or shared_limit(found.retrievals.values()):
+        return found
+    return replace(found, blind=_blind(table, needles[0], samples, max(above, key=above.__getitem__), longest))
 
 
 def _control(table: Table, samples: Samples, start: int) -> tuple[int | None, NllDrop | None]:
@@ -246,51 +256,11 @@ def _mean_accuracy(records: Sequence[Record | None], samples: Samples) -> Record
     )
 
 
-def _retrieval_said(
-    rows: Sequence[HeadlineRow], tables: Sequence[Table], table: Table, samples: Samples, longest: int
-) -> Iterator[str]:
-    """Retrieval in the table: the best method, and one that has about its loss and finds less."""
-    needles = {row.method: row.retrieval for row in rows if row.retrieval and row.retrieval.value is not None}
-    if not needles:
-        return
-    where = f"at {longest:,} tokens ({join_first_few([each.cell.task for each in tables], 3)})"
-    above = {method: each.value or 0.0 for method, each in needles.items() if not at_floor(each)}
-    if why := why_all_alike(list(needles.values())):
-        yield f"Retrieval {where} cannot be told: {why}."
-        return
-    if not above:
-        yield f"Retrieval {where}: {floor_text(next(iter(needles.values())))} for the only method."
-        return
-    # As shown: means of several tasks that are equal differ in their last digits.
-    texts = {method: format_record_value(needles[method], value) for method, value in above.items()}
-    first = max(above, key=above.__getitem__)
-    best = [method for method, text in texts.items() if text == texts[first]]
-    said = f"Most is found by {join_first_few(best, 3)}: {_is_installed(needles[first], tables)} {where}"
-    other = _blind(table, tables, samples, first, longest) if len(tables) == 1 else None
-    if other is not None:
-        losses = [(table.entries[method, longest].value or 0.0) for method in (other, first)]
-        name = "the unmodified model" if other == BASELINE_METHOD else other
-        said += f"; {name} finds {_is_installed(needles[other], tables)} with about the same loss, {losses[0]:.3f} and "
-        said += f"{losses[1]:.3f} nats per token"
-    yield f"{said}."
-
-
-def _is_installed(record: Record, tables: Sequence[Table]) -> str:
-    """`27 of 32`; of several tasks, or partial scores, the mean with its interval."""
-    value = record.value or 0.0
-    right = value * record.n
-    if len(tables) == 1 and abs(right - round(right)) < 1e-6:
-        return f"{round(right)} of {record.n}"
-    ends = f" [{record.low:.2f}, {record.high:.2f}]" if record.low is not None and record.high is not None else ""
-    return f"{value:.2f}{ends}"
-
-
-def _blind(table: Table, tables: Sequence[Table], samples: Samples, best: MethodKey, longest: int) -> MethodKey | None:
+def _blind(table: Table, needle: Table, samples: Samples, best: MethodKey, longest: int) -> MethodKey | None:
     """Method with the lowest retrieval of all that find less than `best` and whose loss cannot be told from its loss.
 
     Both by paired tests, the test of retrieval after Holm's correction over the methods.
     """
-    [needle] = tables
     others = [row for row in table.methods if row != best and _has_value(table, row, longest)]
     others = [row for row in others if _has_value(needle, row, longest)]
     if not _has_value(table, best, longest):
@@ -306,36 +276,3 @@ def _blind(table: Table, tables: Sequence[Table], samples: Samples, best: Method
     fewer = [row for row, each in apart.items() if each.significant and (each.difference or 0.0) < 0]
     alike = [row for row in fewer if (gap := against(table, row)).p is not None and gap.p > SIGNIFICANCE_LEVEL]
     return min(alike, key=lambda row: needle.entries[row, longest].value or 0.0, default=None)
-
-
-def _gains_sentence(table: Table, rows: Sequence[HeadlineRow], start: int, longest: int) -> str:
-    helped = [row for row in rows if row.gains]
-    over_none = _has_value(table, BASELINE_METHOD, start)
-    if helped:
-        whose = "over the unmodified model" if over_none else "over its own level"
-        most = f"{_format_gain(helped[0].gain)} at {longest:,} {whose} at {start:,}"
-        others = f"; also gaining: {join_first_few([row.method for row in helped[1:]], 3)}" if len(helped) > 1 else ""
-        return f"{helped[0].method} gains most from context beyond {start:,} tokens: {most}{others}."
-    if all(row.method == BASELINE_METHOD for row in rows if row.gain is not None):
-        return f"The unmodified model does not predict text better from {longest:,} tokens than from {start:,}."
-    whose = f"the unmodified model does from its own {start:,}" if over_none else f"it does from {start:,}"
-    return f"No method predicts text better from {longest:,} tokens than {whose}."
-
-
-def _control_said(half: int | None, control: NllDrop | None, start: int) -> Iterator[str]:
-    if control is None or half is None:
-        return
-    if _idle(control):
-        yield f"(Nor does this model gain from {half:,} to {start:,}: it has little to gain.)"
-    else:
-        yield f"(From {half:,} to {start:,} the unmodified model gains {_format_gain(control)}.)"
-
-
-def _format_gain(gain: NllDrop | None) -> str:
-    assert gain is not None
-    ends = (
-        f" [{format_signed(gain.low)}, {format_signed(gain.high)}]"
-        if gain.low is not None and gain.high is not None
-        else ""
-    )
-    return f"{format_signed(gain.value)} nats per token{ends}"

@@ -28,9 +28,9 @@ from lexbench.core import registry
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell, Sample
+from lexbench.core.text import plain_text
 from lexbench.core.values import is_whole
 from lexbench.stats.metrics import is_score
-from lexbench.stats.wording import plain_text
 from lexbench.store.format import FinishedCell
 
 TASKS_WITH_FEWER_QUESTIONS, TASKS_WITH_MORE_QUESTIONS = ("longbench", "longbench_e"), ("long_ppl",)

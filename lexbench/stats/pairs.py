@@ -3,7 +3,6 @@
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +28,7 @@ from lexbench.stats.intervals import (
     unpaired_p,
 )
 from lexbench.stats.metrics import better_direction, is_score
+from lexbench.stats.notes import Note
 
 Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found", bound="PairedDifference")
@@ -62,26 +62,6 @@ class Outcome:
     def units(self) -> float:
         """Targets of a likelihood; 1 for other metrics."""
         return 1.0 if self.targets is None else float(self.targets)
-
-
-class LimitKind(Enum):
-    """The reason for which two values tell nothing."""
-
-    FLOOR = "floor"
-    CEILING = "ceiling"
-    UNSPOKEN = "unspoken"
-    """The model has not learned the text's language."""
-
-
-@dataclass(frozen=True)
-class Limit:
-    """Why nothing can be told of two values."""
-
-    kind: LimitKind
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +99,7 @@ class PairedDifference:
     """Pairs with a truncated side."""
     unpaired: int = 0
     """Questions on one side only."""
-    limit: Limit | None = None
+    limit: Note | None = None
     """Why nothing can be told: both sides at their floor, or at the ceiling (`stats.floors`)."""
     first_mismatch: int | None = None
     """Index of the first question that differs between the sides; then nothing is compared."""

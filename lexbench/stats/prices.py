@@ -13,6 +13,7 @@ from dataclasses import replace
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
+from lexbench.stats.notes import Note, NoteKind
 
 
 def price_rows(cells: Mapping[tuple[MethodKey, int], Cell]) -> tuple[dict[MethodKey, MethodKey], set[MethodKey]]:
@@ -41,9 +42,9 @@ def price_rows(cells: Mapping[tuple[MethodKey, int], Cell]) -> tuple[dict[Method
     return {base: row for base, (_, row) in deployed.items()}, priced
 
 
-def setting_of(row: MethodKey) -> str:
-    """The setting of a deployed row in words: `factor 8`, `set for 2048`."""
+def setting_of(row: MethodKey) -> Note:
+    """The setting of a deployed row: the length that it is set for, or else its factor."""
     if row.at is not None:
-        return f"set for {row.at}"
+        return Note(NoteKind.SET_FOR, (row.at,))
     factor = next(value for _, given in row.parts for name, value in given if name == "factor")
-    return f"factor {float(factor):g}"
+    return Note(NoteKind.FACTOR, (float(factor),))

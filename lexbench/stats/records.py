@@ -20,7 +20,7 @@ from lexbench.stats import invariants
 from lexbench.stats.detection import detection
 from lexbench.stats.floors import floors_of_samples
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
-from lexbench.stats.metrics import is_score
+from lexbench.stats.metrics import DETECTION_METRICS, is_score
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
@@ -293,6 +293,12 @@ def records_dataframe(records: Sequence[Record]) -> "pd.DataFrame":
 
     names = [field.name for field in fields(Record)]
     return pd.DataFrame(rows_of(records), columns=[*names, "multiple"])
+
+
+def sample_count(record: Record) -> int:
+    """Number of samples of the cell or part, with failed ones that the value leaves out."""
+    held = is_score(record.metric) or record.metric in DETECTION_METRICS
+    return record.n if held else record.n + record.failed
 
 
 def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell
+from lexbench.core.text import join_first_few, join_lengths, plain_text
 from lexbench.stats import metrics
 from lexbench.stats.cell_outcomes import (
     CellOutcomes,
@@ -42,15 +43,15 @@ from lexbench.stats.cell_outcomes import (
 )
 from lexbench.stats.certificates import Proof, prove_small_loss
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.metrics import display_factor
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import (
-    LimitKind,
     Outcome,
     PairedDifference,
     correct_by_holm,
     paired_difference,
     unpaired_difference,
 )
-from lexbench.stats.wording import count_with_noun, display_factor, join_first_few, join_lengths, plain_text
 
 DEFAULT_TOLERANCE_OF_METRIC = {"nll": 0.02}
 """Default tolerance of metrics that are no scores, in nats per token: 0.02 is 2 % of perplexity."""
@@ -60,7 +61,6 @@ TOLERANCE_ROUNDING_SLACK = 1e-9
 """Slack for rounding, in the tolerance's unit: a loss of 7 points may be computed as 7.000000000000001."""
 MAX_TOLERANCE = 1e9
 """Largest tolerance."""
-NO_SUCH_CELL = "the run has no such cell: run what the baseline was made from, or --update"
 
 
 class VerdictStatus(Enum):
@@ -85,10 +85,8 @@ class Verdict:
     metric: str | None
     """None: no metric of the cell is compared."""
     status: VerdictStatus
-    reason: str = ""
-    """Reason beside the numbers, for people only."""
-    absent: bool = False
-    """Whether the run has no such cell."""
+    reason: Note | None = None
+    """Reason beside the numbers, or for none."""
     doubted: bool = False
     """Whether a loss beyond the tolerance is held for want of significance."""
     tolerance: float = 0.0
@@ -139,8 +137,9 @@ def judge_cells(
     found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances, certify)]
     if all(verdict.p is None and verdict.status in (VerdictStatus.HELD, VerdictStatus.NEW) for verdict in found):
         raise ConfigError(_nothing_judged(pairs))
-    found += [replace(_verdict_on_cell(each, VerdictStatus.NOT_COMPARABLE, NO_SUCH_CELL), absent=True) for each in gone]
-    found += [_verdict_on_cell(each, VerdictStatus.NEW, "not in the baseline") for each in added]
+    absent, added_since = Note(NoteKind.NO_SUCH_CELL), Note(NoteKind.NOT_IN_BASELINE)
+    found += [_verdict_on_cell(each, VerdictStatus.NOT_COMPARABLE, absent) for each in gone]
+    found += [_verdict_on_cell(each, VerdictStatus.NEW, added_since) for each in added]
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
     for place, each in correct_by_holm(family).items():
         found[place] = _judge_among_others(replace(found[place], found=each), each, len(family))
@@ -180,7 +179,7 @@ def _check_tolerances(tolerances: Mapping[str, float], old: Sequence[CellOutcome
         if at and length not in map(str, lengths):
             raise ConfigError(f"tolerance {given} names no length of the baseline: choose from {join_lengths(lengths)}")
         if name not in known:
-            follows = " (it follows from nll)" if name in metrics.LIKELIHOOD_LABELS and name != "nll" else ""
+            follows = " (it follows from nll)" if name in metrics.LIKELIHOOD_METRICS and name != "nll" else ""
             raise ConfigError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
         if tolerance and not TOLERANCE_ROUNDING_SLACK <= tolerance <= MAX_TOLERANCE:
             example = "2" if metrics.is_score(name) else "0.02"
@@ -191,7 +190,7 @@ def _check_tolerances(tolerances: Mapping[str, float], old: Sequence[CellOutcome
             )
 
 
-def _verdict_on_cell(each: CellOutcomes, status: VerdictStatus, reason: str) -> Verdict:
+def _verdict_on_cell(each: CellOutcomes, status: VerdictStatus, reason: Note) -> Verdict:
     return Verdict(cell=each.cell, metric=headline_metric(each.outcomes), status=status, reason=reason)
 
 
@@ -202,35 +201,26 @@ def _verdicts(
     unlike = difference_in_kind(one.cell, other.cell)
     cell = replace(other, outcomes=one.outcomes or other.outcomes)
     if unlike:
-        yield _verdict_on_cell(cell, VerdictStatus.NOT_COMPARABLE, f"{unlike}: run it as the baseline was, or --update")
+        yield _verdict_on_cell(cell, VerdictStatus.NOT_COMPARABLE, Note(NoteKind.OTHER_SETTING, (unlike,)))
     elif other.again:
-        yield _verdict_on_cell(
-            cell, VerdictStatus.NOT_COMPARABLE, f"not measured yet, {plain_text(other.refused)}: repeat the run command"
-        )
+        yield _verdict_on_cell(cell, VerdictStatus.NOT_COMPARABLE, Note(NoteKind.NOT_MEASURED_YET, (other.refused,)))
     elif one.refused is not None and other.refused is not None:
-        yield _verdict_on_cell(cell, VerdictStatus.HELD, f"refused, as in the baseline: {plain_text(other.refused)}")
+        yield _verdict_on_cell(cell, VerdictStatus.HELD, Note(NoteKind.REFUSED_ON_BOTH_SIDES, (other.refused,)))
     elif other.refused is not None:
-        yield _verdict_on_cell(
-            cell, VerdictStatus.REGRESSED, f"refused, and measured in the baseline: {plain_text(other.refused)}"
-        )
+        yield _verdict_on_cell(cell, VerdictStatus.REGRESSED, Note(NoteKind.NEWLY_REFUSED, (other.refused,)))
     elif one.refused is not None:
-        yield _verdict_on_cell(cell, VerdictStatus.NEW, f"refused in the baseline: {plain_text(one.refused)}")
+        yield _verdict_on_cell(cell, VerdictStatus.NEW, Note(NoteKind.REFUSED_IN_BASELINE, (one.refused,)))
     else:
         first, length = headline_metric(one.outcomes), other.cell.length
         gated = [name for name in one.outcomes if _is_compared(name, length, first, tolerances)]
         for metric in gated:
             yield _compare_metric(one, other, metric, _tolerance(tolerances, metric, length), certify)
-        short = [
-            said
-            for name in one.outcomes
-            if (said := _why_too_few_questions(one.outcomes[name], other.outcomes.get(name, ())))
-        ]
-        if not gated and short:
-            yield Verdict(cell=other.cell, metric=None, status=VerdictStatus.NOT_COMPARABLE, reason=short[0])
-        elif not gated:
-            yield Verdict(
-                cell=other.cell, metric=None, status=VerdictStatus.HELD, reason="nothing that is compared by default"
-            )
+        if not gated:
+            why = (_why_too_few_questions(found, other.outcomes.get(name, ())) for name, found in one.outcomes.items())
+            short = next(filter(None, why), None)
+            status = VerdictStatus.NOT_COMPARABLE if short else VerdictStatus.HELD
+            reason = short or Note(NoteKind.NOTHING_COMPARED)
+            yield Verdict(cell=other.cell, metric=None, status=status, reason=reason)
 
 
 def _tolerance(tolerances: Mapping[str, float], metric: str, length: int) -> float:
@@ -253,7 +243,7 @@ def _compare_metric(one: CellOutcomes, other: CellOutcomes, metric: str, toleran
     """Verdict on one metric of one cell that both sides measured."""
     blank = Verdict(cell=other.cell, metric=metric, status=VerdictStatus.HELD, tolerance=tolerance)
     if metric not in other.outcomes:
-        return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=f"the run has no {metric}: --update")
+        return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=Note(NoteKind.METRIC_MISSING, (metric,)))
     before, after = one.outcomes[metric], other.outcomes[metric]
     if certify and len(after) < len(before):
         asked = {each.index for each in after}
@@ -265,47 +255,37 @@ def _compare_metric(one: CellOutcomes, other: CellOutcomes, metric: str, toleran
         if reason := _why_too_few_questions(before, after):
             return replace(blank, status=VerdictStatus.NOT_COMPARABLE, unpaired=others, reason=reason)
         blank, found = replace(blank, unpaired=others), unpaired_difference(before, after, metric, margin)
-        missing = "no question has a value on one side: --update"
+        missing = NoteKind.NO_VALUE_ON_A_SIDE
         lost = sum(each.failed for each in after) - sum(each.failed for each in before)
     else:
         found = paired_difference(before, after, metric, margin)
-        missing = "no question has a value on both sides: --update"
-        reason = _why_no_pairs(found, before, after)
-        if reason:
+        missing = NoteKind.NO_VALUE_ON_BOTH_SIDES
+        if reason := _why_no_pairs(found, before, after):
             return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=reason)
         answered = {each.index for each in before if not each.failed}
         lost = sum(each.failed for each in after if each.index in answered)
     if lost > 0 and not metrics.is_score(metric):
-        said = (
-            f"{count_with_noun(lost, 'question')} of {len(after)} failed that the baseline answers: "
-            f"{plain_text(other.failure)}"
-        )
+        failed = Note(NoteKind.NEWLY_FAILED, (lost, len(after), other.failure))
         untested = None if others or found is None else replace(found, p=None)
-        return replace(blank, status=VerdictStatus.REGRESSED, reason=said, found=untested)
+        return replace(blank, status=VerdictStatus.REGRESSED, reason=failed, found=untested)
     if found is None or found.difference is None:
-        return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=missing, found=found)
+        return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=Note(missing), found=found)
     proof = prove_small_loss(before, after, metric, margin) if certify and not others else None
     return replace(blank, found=replace(found, limit=limit_of_pair(one, other, metric)), proof=proof)
 
 
-def _why_no_pairs(found: PairedDifference, before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
+def _why_no_pairs(found: PairedDifference, before: Sequence[Outcome], after: Sequence[Outcome]) -> Note | None:
     """Why questions make no pairs."""
     if found.first_mismatch is not None:
-        changed = f"question {found.first_mismatch} is another one, though task version, seed and corpus agree"
-        return f"{changed} (another tokenizer?): --update"
+        return Note(NoteKind.QUESTION_REPLACED, (found.first_mismatch,))
     missing = len({each.index for each in before} - {each.index for each in after})
-    return _left_out_words(missing, len(before)) if missing else ""
+    return Note(NoteKind.QUESTIONS_MISSING, (missing, len(before))) if missing else None
 
 
-def _why_too_few_questions(before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
-    """Why a run with fewer questions than the baseline is not comparable; empty otherwise."""
+def _why_too_few_questions(before: Sequence[Outcome], after: Sequence[Outcome]) -> Note | None:
+    """Why a run with fewer questions than the baseline is not comparable; None otherwise."""
     missing = len(before) - len(after)
-    return _left_out_words(missing, len(before)) if missing > 0 else ""
-
-
-def _left_out_words(missing: int, count: int) -> str:
-    asked = count_with_noun(count, "question")
-    return f"{missing} of the baseline's {asked} are missing: run with n={count}, or --update"
+    return Note(NoteKind.QUESTIONS_MISSING, (missing, len(before))) if missing > 0 else None
 
 
 def _judge_among_others(verdict: Verdict, found: PairedDifference, comparisons: int) -> Verdict:
@@ -319,27 +299,19 @@ def _judge_among_others(verdict: Verdict, found: PairedDifference, comparisons: 
         found = replace(found, limit=None)
         verdict = replace(verdict, found=found)
     if found.limit:
-        return replace(verdict, reason=f"cannot be told: {found.limit}")
+        return replace(verdict, reason=Note(NoteKind.CANNOT_TELL, (found.limit,)))
     if not lost:
         return replace(verdict, status=VerdictStatus.IMPROVED) if found.p_gain <= SIGNIFICANCE_LEVEL else verdict
     if found.min_p * comparisons > SIGNIFICANCE_LEVEL:
-        few = (
-            f"{count_with_noun(found.clusters, 'cluster')} are too few to test it among "
-            f"{count_with_noun(comparisons, 'comparison')}"
-        )
-        return replace(
-            verdict, status=VerdictStatus.NOT_COMPARABLE, reason=f"a loss beyond the tolerance, and {few}: raise n"
-        )
-    if other := verdict.unpaired:
-        remedy = f"run with seed={other.one}" if other.name == "seed" else "run on the baseline's corpus"
-        reason = f"a loss beyond the tolerance, not significant on different questions: {remedy}, or raise n"
-        return replace(verdict, status=VerdictStatus.NOT_COMPARABLE, reason=reason)
-    if found.p_flips is not None and found.p_flips <= SIGNIFICANCE_LEVEL:
-        skew = (
-            f"a loss beyond the tolerance, unless the noise of {count_with_noun(found.clusters, 'cluster')} is skewed"
-        )
-        return replace(verdict, status=VerdictStatus.NOT_COMPARABLE, reason=f"{skew}: raise n")
-    return replace(verdict, doubted=True, reason="a loss beyond the tolerance, not significant")
+        why = Note(NoteKind.TOO_FEW_TO_TEST, (found.clusters, comparisons))
+    elif verdict.unpaired:
+        other_seed = verdict.unpaired.name == "seed"
+        why = Note(NoteKind.OTHER_SEED, (verdict.unpaired.one,)) if other_seed else Note(NoteKind.OTHER_CORPUS)
+    elif found.p_flips is not None and found.p_flips <= SIGNIFICANCE_LEVEL:
+        why = Note(NoteKind.PERHAPS_SKEWED, (found.clusters,))
+    else:
+        return replace(verdict, doubted=True, reason=Note(NoteKind.NOT_SIGNIFICANT))
+    return replace(verdict, status=VerdictStatus.NOT_COMPARABLE, reason=why)
 
 
 def _loss(verdict: Verdict) -> float:
@@ -348,34 +320,26 @@ def _loss(verdict: Verdict) -> float:
     return -metrics.better_direction(metric) * ((found and found.difference) or 0.0) * display_factor(metric)
 
 
-def _judge_by_proof(verdict: Verdict, silent: str | None) -> Verdict:
+def _judge_by_proof(verdict: Verdict, silent: Note | None) -> Verdict:
     """Judge a verdict of held or improved by its proof; others stay. `silent`: why likelihoods prove nothing here."""
     if verdict.status not in (VerdictStatus.HELD, VerdictStatus.IMPROVED) or verdict.found is None:
         return verdict
-    proof, blank = verdict.proof, replace(verdict, status=VerdictStatus.NOT_PROVEN, doubted=False)
+    proof, limited = verdict.proof, verdict.found.limit
     if proof is None:
-        why = "the tolerance is 0" if not verdict.unpaired else "the questions differ from the baseline's"
-        return replace(blank, reason=f"{why}: no loss below it can be proven on pairs")
-    lost = (
-        f"{count_with_noun(proof.clusters, 'cluster')} lose {proof.mean * display_factor(verdict.metric or ''):.3g} on "
-        "average"
-    )
+        why = Note(NoteKind.UNPAIRED_PROOF if verdict.unpaired else NoteKind.NO_TOLERANCE)
+        return replace(verdict, status=VerdictStatus.NOT_PROVEN, doubted=False, reason=why)
+    lost = proof.clusters, proof.mean * display_factor(verdict.metric or "")
     if _loss(verdict) > verdict.tolerance + TOLERANCE_ROUNDING_SLACK:
-        return replace(blank, reason=f"{lost}, more than the tolerance: raise n")
-    if silent and verdict.metric == "nll":
-        return replace(blank, reason=f"nothing is certified of it: {silent}")
-    limited = verdict.found.limit
-    if limited and limited.kind is not LimitKind.CEILING and metrics.is_score(verdict.metric):
-        return replace(blank, reason=f"cannot be told: {limited}")
-    clusters = count_with_noun(proof.clusters, "cluster")
-    if proof.at is not None:
-        beyond = f", {proof.above} of them lost more than {proof.cap:g}" if proof.above else ""
-        also = f", {limited}" if limited else ""
-        return replace(
-            verdict, status=VerdictStatus.PROVEN, reason=f"proven after {proof.at} of {clusters}{beyond}{also}"
-        )
-    if proof.more is None:
-        return replace(blank, reason=f"{lost}: if the next ones lose as much, no n proves less than the tolerance")
-    return replace(
-        blank, reason=f"{lost}, too few to prove less than the tolerance: about {proof.more} more may, raise n"
-    )
+        why = Note(NoteKind.LOSS_ABOVE_TOLERANCE, lost)
+    elif silent and verdict.metric == "nll":
+        why = Note(NoteKind.NOT_CERTIFIED, (silent,))
+    elif limited and limited.kind is not NoteKind.CEILING and metrics.is_score(verdict.metric):
+        why = Note(NoteKind.CANNOT_TELL, (limited,))
+    elif proof.at is not None:
+        why = Note(NoteKind.PROVEN, (proof.at, proof.clusters, proof.above, proof.cap, limited))
+        return replace(verdict, status=VerdictStatus.PROVEN, reason=why)
+    elif proof.more is None:
+        why = Note(NoteKind.UNPROVABLE, lost)
+    else:
+        why = Note(NoteKind.NOT_YET_PROVEN, (*lost, proof.more))
+    return replace(verdict, status=VerdictStatus.NOT_PROVEN, doubted=False, reason=why)

@@ -45,21 +45,18 @@ from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import (
-    TOO_FEW_CLUSTERS,
     Estimate,
     MethodCurves,
     Summary,
-    SummaryNote,
-    SummaryNoteKind,
     combine_level_pairs,
     combine_levels,
     curves_of,
     group_levels,
-    plain_notes,
     shared_lengths,
     split_gains_and_losses,
 )
 from lexbench.stats.gain import context_gains
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import Outcome, outcomes_of_samples, paired_difference, question_gaps
 from lexbench.stats.prices import setting_of
 from lexbench.stats.tables import Place, Table
@@ -80,9 +77,6 @@ RULER_THRESHOLD_POINTS = 85.6
 OUTER_DEPTH_SHARE = 0.25
 """Share of the depth at either end."""
 EFFECTIVE_LENGTH_RULES = ("monotone", "any", "fixed")
-THE_BASELINE = "the baseline"
-NO_VALUE_REASON = "no value at any length"
-NO_BASELINE_VALUE_REASON = f"{BASELINE_METHOD} has no value there, and a method that is worse everywhere can look long"
 MARGIN_ROUNDING_SLACK = 1e-9
 """Slack of a comparison with a margin, in the metric's unit: a difference of exactly 0.1 is within 0.1."""
 
@@ -222,7 +216,7 @@ def _interval_end(behind: Estimate, side: str) -> float:
 
 
 def _length_with_interval(
-    row: MethodKey, name: str, judged: Judged, says: Callable[[str], float], notes: Sequence[SummaryNote]
+    row: MethodKey, name: str, judged: Judged, says: Callable[[str], float], notes: Sequence[Note]
 ) -> Summary:
     """A length that a curve says with its values, its worse ends (`high`: far behind) and its better ones."""
     value, *ends = (says(side) for side in ("value", "high", "low"))
@@ -235,7 +229,7 @@ def _length_with_interval(
         high=high,
         interval=None if low is None else "inversion",
         unit="tokens",
-        notes=(*notes, *(() if low is not None else plain_notes(TOO_FEW_CLUSTERS))),
+        notes=(*notes, *(() if low is not None else (Note(NoteKind.TOO_FEW_CLUSTERS),))),
         limit=_last_answered_length(judged),
     )
 
@@ -245,7 +239,7 @@ def _effective_length(curves: MethodCurves, losses: Losses, row: MethodKey, rule
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
     judged = _losses_by_length(curves, losses, row)
     if why := _why_no_level(curves, row, judged, slack):
-        return Summary(method=row, name="effective_length", value=None, unit="tokens", notes=plain_notes(why))
+        return Summary(method=row, name="effective_length", value=None, unit="tokens", notes=(why,))
 
     def reach(side: str) -> float:
         reached = 0.0
@@ -259,15 +253,14 @@ def _effective_length(curves: MethodCurves, losses: Losses, row: MethodKey, rule
 
     first, last = judged[0][0], _last_answered_length(judged)
     value = reach("value")
-    unit = "points" if curves.scored else "nats"
-    threshold = f"at least {margin:g} points" if rule == "fixed" else f"within {margin:g} {unit} of {_level(curves)}"
-    notes = [SummaryNote(SummaryNoteKind.BEYOND, f">= {last}, the longest measured")] if value == math.inf else []
-    notes += plain_notes(f"< {first}, the shortest judged") if value == 0.0 else ()
-    notes += plain_notes(threshold, *([] if rule == "monotone" else [f"rule {rule}"]))
-    notes += [
-        *_coverage(curves, row, judged),
-        *(() if curves.base or rule == "fixed" else plain_notes(NO_BASELINE_VALUE_REASON)),
-    ]
+    fixed = Note(NoteKind.SCORE_AT_LEAST, (margin,))
+    notes = [Note(NoteKind.LONGEST_MEASURED, (last,))] if value == math.inf else []
+    notes += [Note(NoteKind.BELOW_SHORTEST, (first,))] if value == 0.0 else []
+    within = Note(NoteKind.WITHIN_POINTS if curves.scored else NoteKind.WITHIN_NATS, (margin, _level(curves)))
+    notes += [fixed if rule == "fixed" else within]
+    notes += [] if rule == "monotone" else [Note(NoteKind.RULE, (rule,))]
+    notes += _coverage(curves, row, judged)
+    notes += [] if curves.base or rule == "fixed" else [Note(NoteKind.NO_BASELINE_VALUE)]
     return _length_with_interval(row, "effective_length", judged, reach, notes)
 
 
@@ -277,7 +270,7 @@ def _collapse(curves: MethodCurves, losses: Losses, row: MethodKey) -> Summary:
     if why := _why_no_level(
         curves, row, judged, EFFECTIVE_LENGTH_MARGIN_POINTS / 100 if curves.scored else COLLAPSE_RISE_NATS
     ):
-        return Summary(method=row, name="collapse", value=None, unit="tokens", notes=plain_notes(why))
+        return Summary(method=row, name="collapse", value=None, unit="tokens", notes=(why,))
 
     def begin(side: str) -> float:
         begins = math.inf
@@ -291,64 +284,65 @@ def _collapse(curves: MethodCurves, losses: Losses, row: MethodKey) -> Summary:
             begins = begins if end is None else length
         return begins
 
-    depth = (
-        "less than half of what is above chance in" if curves.scored else f"more than {COLLAPSE_RISE_NATS:g} nats above"
-    )
-    never = SummaryNote(SummaryNoteKind.BEYOND, f"never, up to {_last_answered_length(judged)}")
-    notes = [*([never] if begin("value") == math.inf else []), *plain_notes(f"{depth} {_level(curves)}")]
-    notes += [*_coverage(curves, row, judged), *(() if curves.base else plain_notes(NO_BASELINE_VALUE_REASON))]
+    never = Note(NoteKind.NEVER_UP_TO, (_last_answered_length(judged),))
+    lost = Note(NoteKind.COLLAPSED_SCORE, (_level(curves),))
+    risen = Note(NoteKind.COLLAPSED_LOSS, (COLLAPSE_RISE_NATS, _level(curves)))
+    notes = [*([never] if begin("value") == math.inf else []), lost if curves.scored else risen]
+    notes += [*_coverage(curves, row, judged), *([] if curves.base else [Note(NoteKind.NO_BASELINE_VALUE)])]
     return _length_with_interval(row, "collapse", judged, begin, notes)
 
 
-def _why_no_level(curves: MethodCurves, row: MethodKey, judged: Judged, slack: float) -> str | None:
+def _why_no_level(curves: MethodCurves, row: MethodKey, judged: Judged, slack: float) -> Note | None:
     """Why a method has no summary; None where it has one."""
     if not curves.has_value(row):
-        return NO_VALUE_REASON
+        return Note(NoteKind.NO_VALUE)
     if not judged:
-        return f"no level: no length up to the trained {curves.trained} has a value"
+        return Note(NoteKind.NO_LEVEL, (curves.trained,))
     if not curves.scored or slack < 0:
         return None
     best = max(curves.levels[place].value for place in curves.reference_cells(row, curves.trained))
     chance = max(curves.chance(length) for length in curves.table.lengths)
     if best - slack > chance + MARGIN_ROUNDING_SLACK:
         return None
-    return f"no level to keep: {_level(curves)} is {100 * best:.1f} points, and guessing gives {100 * chance:.1f}"
+    return Note(NoteKind.LEVEL_NEAR_CHANCE, (_level(curves), 100 * best, 100 * chance))
 
 
-def _level(curves: MethodCurves) -> str:
-    return f"the best of {curves.base or 'its own'} up to {curves.trained}"
+def _level(curves: MethodCurves) -> Note:
+    if curves.base is None:
+        return Note(NoteKind.BEST_OF_ITS_OWN, (curves.trained,))
+    return Note(NoteKind.BEST_OF_BASELINE, (curves.base, curves.trained))
 
 
-def _coverage(curves: MethodCurves, row: MethodKey, judged: Judged) -> Iterator[SummaryNote]:
+def _coverage(curves: MethodCurves, row: MethodKey, judged: Judged) -> Iterator[Note]:
     """Coverage of the judged lengths."""
     lengths = [length for length, behind in judged if behind]
     if len(lengths) < len(curves.table.lengths):
-        yield from plain_notes(f"{len(lengths)} of {len(curves.table.lengths)} lengths")
+        yield Note(NoteKind.LENGTHS, (len(lengths), len(curves.table.lengths)))
     ended = [length for length, behind in judged if behind is None]
     if ended:
         refused = any(curves.table.entries[row, length].refused for length in ended)
-        said = f"{'refused' if refused else 'no value'} at {', '.join(map(str, ended))}"
-        yield SummaryNote(SummaryNoteKind.ENDED, said)
+        yield Note(NoteKind.REFUSED_AT if refused else NoteKind.NO_VALUE_AT, (tuple(ended),))
     if lengths[-1] <= curves.trained:
-        yield from plain_notes(f"nothing beyond the trained {curves.trained} was measured")
+        yield Note(NoteKind.NOTHING_BEYOND, (curves.trained,))
 
 
-def _coverage_words(lengths: Sequence[int], of: Sequence[int]) -> str:
-    ends = f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else str(lengths[0])
-    return f"{len(lengths)} of {len(of)} lengths: {ends}"
+def _coverage_note(lengths: Sequence[int], of: Sequence[int]) -> Note:
+    if len(lengths) == 1:
+        return Note(NoteKind.ONE_LENGTH, (1, len(of), lengths[0]))
+    return Note(NoteKind.LENGTHS_FROM_TO, (len(lengths), len(of), lengths[0], lengths[-1]))
 
 
 def _mean_height(curves: MethodCurves, row: MethodKey, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
     if not curves.has_value(row):
-        return curves.summary(row, name, NO_VALUE_REASON)
+        return curves.summary(row, name, Note(NoteKind.NO_VALUE))
     if len(lengths) < 2:
-        return curves.summary(row, name, f"an area needs two lengths that all methods have, here {len(lengths)}")
+        return curves.summary(row, name, Note(NoteKind.TOO_FEW_LENGTHS, (len(lengths),)))
     weights = _trapezoids(lengths)
     terms = [(weight, curves.levels[row, length]) for length, weight in weights.items()]
     mean = combine_levels(terms, curves.scored)
-    if curves.table.metric in metrics.LIKELIHOOD_LABELS and mean.low is not None:
+    if curves.table.metric in metrics.LIKELIHOOD_METRICS and mean.low is not None:
         mean = replace(mean, low=max(mean.low, 0.0))  # no NLL is below 0
-    found = curves.summary(row, name, mean, plain_notes(_coverage_words(lengths, of)))
+    found = curves.summary(row, name, mean, [_coverage_note(lengths, of)])
     floors = [curves.floor(row, length) for length in weights]
     known = [weight * floor for weight, floor in zip(weights.values(), floors, strict=True) if floor is not None]
     scale = 100.0 if curves.scored else 1.0
@@ -368,16 +362,17 @@ def _price(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: M
     """Method - none on the same questions: as deployed, where that was measured."""
     record = curves.table.price_of(row)
     if record is None and row in curves.table.follows:
-        return curves.summary(row, "price", "not measured: run it with price=true")
+        return curves.summary(row, "price", Note(NoteKind.PRICE_NOT_MEASURED))
     if record is None:
         return _local_price(curves, row, "price")
-    note = f"{setting_of(curves.table.deployed[row])} at {record.length}"
+    setting = setting_of(curves.table.deployed[row]), record.length
     base = curves.outcomes.get((BASELINE_METHOD, record.length), [])
     if record.value is None or not base:
-        return curves.summary(row, "price", f"{note} {'is refused' if record.refused else 'has no value'}")
+        kind = NoteKind.SETTING_REFUSED if record.refused else NoteKind.SETTING_WITHOUT_VALUE
+        return curves.summary(row, "price", Note(kind, setting))
     other = outcomes_of_samples(samples.get(record.cell, ()), curves.table.metric or "")
-    covers = SummaryNote(SummaryNoteKind.SETTING, note)
-    return _paired_price(curves, row, "price", {record.length: (base, other)}, {record.length: 1.0}, covers)
+    sides = {record.length: (base, other)}
+    return _paired_price(curves, row, "price", sides, {record.length: 1.0}, Note(NoteKind.SETTING, setting))
 
 
 def _local_price(curves: MethodCurves, row: MethodKey, name: str) -> Summary:
@@ -385,17 +380,14 @@ def _local_price(curves: MethodCurves, row: MethodKey, name: str) -> Summary:
     weights = {length: 1 / len(curves.inside) for length in curves.inside}
     missing = [each for each in (BASELINE_METHOD, row) if not curves.has_value(each)]
     if missing:
-        return curves.summary(row, name, f"{missing[0]} has no value at any length")
+        return curves.summary(row, name, Note(NoteKind.METHOD_WITHOUT_VALUE, (missing[0],)))
     if not weights:
-        reason = f"no length up to the trained {curves.trained} that all methods have"
-        return curves.summary(row, name, reason)
+        return curves.summary(row, name, Note(NoteKind.NO_SHARED_LENGTH, (curves.trained,)))
     if row == BASELINE_METHOD:
-        baseline = SummaryNote(SummaryNoteKind.BASELINE, THE_BASELINE)
-        return replace(curves.summary(row, name, THE_BASELINE), value=0.0, notes=(baseline,))
+        return replace(curves.summary(row, name, Note(NoteKind.BASELINE)), value=0.0)
     sides = {length: (curves.outcomes[BASELINE_METHOD, length], curves.outcomes[row, length]) for length in weights}
     up_to = [length for length in curves.table.lengths if length <= curves.trained]
-    [covers] = plain_notes(_coverage_words(list(weights), up_to))
-    return _paired_price(curves, row, name, sides, weights, covers)
+    return _paired_price(curves, row, name, sides, weights, _coverage_note(list(weights), up_to))
 
 
 def _paired_price(
@@ -404,18 +396,18 @@ def _paired_price(
     name: str,
     sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
     weights: Mapping[int, float],
-    covers: SummaryNote,
+    covers: Note,
 ) -> Summary:
     """The weighted mean of the differences of several lengths, with its interval and p."""
     found = {length: question_gaps(*pair) for length, pair in sides.items()}
     if not all(found.values()):
-        return curves.summary(row, name, f"no pairs with {BASELINE_METHOD}")
+        return curves.summary(row, name, Note(NoteKind.NO_PAIRS, (BASELINE_METHOD,)))
     baseline, other = (_pool_lengths(sides, side, found, weights) for side in (0, 1))
     whole = paired_difference(baseline, other, curves.table.metric or "")
     if whole.first_mismatch is not None:
         index, place = divmod(whole.first_mismatch, len(weights))
-        where = f"sample {index} at {list(weights)[place]}"
-        return curves.summary(row, name, f"{where} is not the question that {BASELINE_METHOD} was asked: run both anew")
+        where = index, list(weights)[place], BASELINE_METHOD
+        return curves.summary(row, name, Note(NoteKind.OTHER_QUESTION_AT, where))
     # Gained and lost apart: so a difference has a width even where no question changed.
     parts: dict[tuple[int, int], list[Outcome]] = {}
     for length, each in found.items():
@@ -425,7 +417,7 @@ def _paired_price(
     price = combine_levels(terms, curves.right_or_wrong)
     if curves.scored and price.low is not None and price.high is not None:  # no score changes by more than 1
         price = replace(price, low=max(-1.0, price.low), high=min(1.0, price.high))
-    return curves.summary(row, name, price, (covers, *plain_notes(f"{whole.pairs} pairs")), whole.p)
+    return curves.summary(row, name, price, (covers, Note(NoteKind.PAIRS, (whole.pairs,))), whole.p)
 
 
 def _pool_lengths(
@@ -448,11 +440,9 @@ def _pool_lengths(
 
 def _context_gain(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
     if not curves.has_value(row):
-        return curves.summary(row, "context_gain", NO_VALUE_REASON)
+        return curves.summary(row, "context_gain", Note(NoteKind.NO_VALUE))
     if not curves.inside or curves.shared[-1] <= curves.trained:
-        return curves.summary(
-            row, "context_gain", "needs lengths up to the trained one and beyond that all methods have"
-        )
+        return curves.summary(row, "context_gain", Note(NoteKind.ONE_SIDE_OF_TRAINED))
     ends = [curves.inside[-1], curves.shared[-1]]
     entries = {
         (row, length): record
@@ -462,12 +452,11 @@ def _context_gain(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]],
     found = context_gains(replace(curves.table, methods=[row], lengths=ends, entries=entries), samples)
     change = found[0].gain if found else None
     if change is None:
-        return curves.summary(row, "context_gain", f"{ends[0]} and {ends[1]} do not score the same targets")
+        return curves.summary(row, "context_gain", Note(NoteKind.OTHER_TARGETS, tuple(ends)))
     kind = None if change.low is None else "cluster_bootstrap"
     estimate = Estimate(change.value, change.low, change.high, kind)
-    note = f"{ends[0]} to {ends[1]}, {change.targets} targets"
-    note += f", {change.left_out} failed" if change.left_out else ""
-    return curves.summary(row, "context_gain", estimate, plain_notes(note))
+    targets = NoteKind.TARGETS_WITH_FAILED if change.left_out else NoteKind.TARGETS
+    return curves.summary(row, "context_gain", estimate, [Note(targets, (*ends, change.targets, change.left_out))])
 
 
 def _position_biases(curves: MethodCurves) -> Iterator[Summary]:
@@ -495,6 +484,6 @@ def _position_biases(curves: MethodCurves) -> Iterator[Summary]:
                     for length in lengths
                     for sign, outer in ((1, True), (-1, False))
                 ]
-                yield curves.summary(row, name, combine_levels(terms, True), plain_notes(_coverage_words(lengths, of)))
+                yield curves.summary(row, name, combine_levels(terms, True), [_coverage_note(lengths, of)])
             else:
-                yield curves.summary(row, name, "no length at which all methods have needles in both halves of depths")
+                yield curves.summary(row, name, Note(NoteKind.NO_SHARED_DEPTHS))

@@ -11,12 +11,10 @@ from typing import Any
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey, sort_by_name
 from lexbench.core.record import Cell, Record
-from lexbench.corpora import OF_THIS_MACHINE
 from lexbench.stats import metrics
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES
 from lexbench.stats.prices import price_rows
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import format_ratio
 from lexbench.store.cell_rows import with_purposes
 from lexbench.store.format import FinishedCell
 
@@ -42,8 +40,8 @@ class Table:
     """Metric of the records; None: nothing was scored."""
     cell: Cell
     """One of the cells, for the fields that all share."""
-    differs: str
-    """Fields that differ from other tables of the same model and task; empty without such tables."""
+    differs: Mapping[str, str | None]
+    """Values of the fields that differ from other tables of the same model and task; empty without such tables."""
     entries: dict[Place, Record]
     """Records over all samples of a cell."""
     methods: list[MethodKey]
@@ -62,11 +60,6 @@ class Table:
     """Attention of each cell id as its identity states it, all slots in use; None: not known."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
-
-    @property
-    def label(self) -> str:
-        """The metric, with its unit."""
-        return metrics.metric_label(self.metric)
 
     @property
     def better(self) -> int:
@@ -126,7 +119,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
                     setting=setting,
                     metric=metric,
                     cell=cell,
-                    differs=", ".join(f"{name} {own.get(name)}" for name in differing[about]),
+                    differs={name: own.get(name) for name in differing[about]},
                     entries={place: _of_metric(records, metric) for place, records in entries.items()},
                     methods=sort_by_name({row for row, _ in entries}),
                     lengths=sorted({length for _, length in entries}),
@@ -276,26 +269,3 @@ def flatten_leaves(value: Any, name: str = "") -> dict[str, str]:
     for key, part in value.items():
         found.update(flatten_leaves(part, f"{name}.{key}" if name else key))
     return found
-
-
-def corpus_of(cell: Cell) -> str:
-    """`, corpus NAME`, and whether only this machine has its text; nothing where the task reads none."""
-    if not cell.corpus:
-        return ""
-    own = " (this machine's text)" if cell.corpus_name in OF_THIS_MACHINE else ""
-    return f", corpus {cell.corpus}{own}"
-
-
-def table_caption(table: Table) -> str:
-    """Settings that all cells of a table share: the protocol, and the rest in a second line."""
-    cell = table.cell
-    own = f"; this table: {table.differs}" if table.differs else ""
-    return (
-        f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus_of(cell)}, "
-        f"{cell.backend} in {cell.dtype} ({cell.kernel}), trained length {cell.trained_length}{own}"
-    )
-
-
-def length_heading(table: Table, length: int) -> str:
-    """A length as the head of a column: tokens, and the multiple of the trained length."""
-    return f"{length} ({format_ratio(length / table.cell.trained_length)})"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey, Purpose, label_of, parse_label, sort_by_name
-from lexbench.stats.wording import plain_text
+from lexbench.core.text import plain_text
 
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False), st.sampled_from([1e-05, 1e22, 8, 8.0, True, 0, -0.0]))
 PLAIN = st.one_of(st.none(), st.booleans(), NUMBERS, st.text())

@@ -22,6 +22,7 @@ from lexbench.report.plots.difference_maps import (
     text_colour_on,
 )
 from lexbench.stats.differences import Differences, paired_differences
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.tables import build_tables
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells
@@ -182,7 +183,7 @@ def test_refused_is_hatched_and_what_has_no_pairs_grey(tmp_path: Path) -> None:
 
 def test_the_same_attention_is_said(tmp_path: Path) -> None:
     found = compared({"none": {256: 3.0}, "a": {256: 3.0}, "b": {256: 2.0}})
-    same = replace(found.entries[parse_label("a"), 256], apart="same attention", same_attention=True)
+    same = replace(found.entries[parse_label("a"), 256], apart=Note(NoteKind.SAME_ATTENTION))
     texts = words(axes_of(replace(found, entries={**found.entries, (parse_label("a"), 256): same}), tmp_path))
     assert [texts[0, row].get_text() for row in (1, 2)] == ["-1.000*", "same attention"]
 

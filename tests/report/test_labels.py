@@ -29,9 +29,9 @@ from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
 from lexbench.report.tables import headline_tables, table_grid, terminal_tables
 from lexbench.report.versus import write_versus
+from lexbench.report.wording import escape_markdown
 from lexbench.stats import baseline
 from lexbench.stats.compare import compare_runs
-from lexbench.stats.wording import escape_markdown
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.core.test_method_key import KEYS

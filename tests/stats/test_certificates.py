@@ -10,11 +10,12 @@ import pytest
 from scipy.stats import binom, t
 
 from lexbench.commands import main
+from lexbench.report import notes
 from lexbench.report.check import power
 from lexbench.report.check.certificate import certificate_statement
 from lexbench.report.check.check import check_runs
 from lexbench.report.check.formats import check_command
-from lexbench.stats import floors
+from lexbench.report.check.text import reason_text
 from lexbench.stats.certificates import (
     STAKE_FRACTIONS,
     WEALTH_SHARE_OF_STAKE,
@@ -182,11 +183,11 @@ def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) 
     hurt = folder(tmp_path / "hurt", texts("none", [*same[:-2], *(loss + 1 for loss in same[-2:])]))
     found = check_runs(hurt, file, {"nll": 0.02}, certify=True)
     [claim] = [each for each in found.verdicts if each.metric == "nll"]
-    assert claim.status.value == "not proven" and "more than the tolerance: raise n" in claim.reason
+    assert claim.status.value == "not proven" and "more than the tolerance: raise n" in reason_text(claim)
     # A tolerance above it, and not above the end of its interval.
     found = check_runs(hurt, file, {"nll": 0.03}, certify=True)
     [claim] = [each for each in found.verdicts if each.metric == "nll"]
-    assert claim.status.value == "not proven" and "too few to prove less than the tolerance" in claim.reason
+    assert claim.status.value == "not proven" and "too few to prove less than the tolerance" in reason_text(claim)
     # Above that, too: proven, and the sentence says how losses are counted.
     found = check_runs(hurt, file, {"nll": 0.2}, certify=True)
     assert found.code == 0
@@ -200,9 +201,9 @@ def test_the_words_for_a_ceiling_decide_no_certificate(tmp_path: Path, monkeypat
     """All right on both sides: a loss of 20 points is excluded, however that limit is called."""
     run = folder(tmp_path / "run", answers("none", right(40, 40)))
     check_command(run, tmp_path / "base.json", update=True)
-    monkeypatch.setattr(floors, "CEILING_WORDS", "the top (1.00)")
+    monkeypatch.setattr(notes, "CEILING_WORDS", "the top (1.00)")
     [claim] = check_runs(run, tmp_path / "base.json", {"accuracy": 20}, certify=True).verdicts
-    assert claim.status.value == "proven" and claim.reason.endswith(", both at the top (1.00)")
+    assert claim.status.value == "proven" and reason_text(claim).endswith(", both at the top (1.00)")
 
 
 def test_a_certificate_claims_of_each_method_what_was_measured_of_it(tmp_path: Path) -> None:

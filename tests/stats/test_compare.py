@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, permutation_test, t
 
-from lexbench.report.check.comparison import compare_command, comparison_markdown
+from lexbench.report.check.comparison import compare_command, compared_runs, comparison_markdown
 from lexbench.report.verdicts import verdict_text
 from lexbench.stats.cell_outcomes import SettingChange, changed_settings, difference_in_kind, outcomes_of_cell
-from lexbench.stats.compare import Comparison, TaskComparison, compare_runs
+from lexbench.stats.compare import Comparison, TaskComparison, cell_name, compare_runs
 from lexbench.stats.intervals import skewed_p
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 from tests.report.outcomes import answers, folder, refused, right, texts
@@ -25,7 +26,7 @@ REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"
 
 
 def sides(path: Path, left: Sequence[FinishedCell], other: Sequence[FinishedCell], **selected: Any) -> Comparison:
-    return compare_runs(folder(path / "a", *left), folder(path / "b", *other), **selected)
+    return compared_runs(folder(path / "a", *left), folder(path / "b", *other), **selected)
 
 
 def verdicts(found: Comparison) -> list[str]:
@@ -171,7 +172,7 @@ def test_selectors_narrow_a_side(tmp_path: Path) -> None:
     )
     found = compare_runs(run, run[0], ["method=none", "length=256", "length=512"], ["method=yarn", "length=512"])
     assert [entry.length for task in found.tasks for entry in task.entries] == [512]
-    assert (found.only_a, found.only_b) == (["none last_segment at 256, seed 0"], [])
+    assert ([cell_name(each) for each in found.only_a], found.only_b) == (["none last_segment at 256, seed 0"], [])
     assert (found.a, found.b) == (f"{run[0]} method=none length=256 length=512", f"{run[0]} method=yarn length=512")
     assert "Only in A: none last_segment at 256, seed 0." in comparison_markdown(found)
 
@@ -274,7 +275,7 @@ def test_refusals_of_a_side_stand_beside_what_is_compared(tmp_path: Path) -> Non
     left = [answers("none", right(8, 8), 256), refused("none", 512, "too short")]
     other = [answers("yarn", right(8, 8), 256), answers("yarn", right(8, 8), 512)]
     found = sides(tmp_path, left, other)
-    assert [entry.apart for entry in found.tasks[0].entries] == [None, "A is refused: too short"]
+    assert [entry.apart for entry in found.tasks[0].entries] == [None, Note(NoteKind.SIDE_REFUSED, ("A", "too short"))]
     assert "(1) cannot be told: both at the ceiling (1.00)  \n(2) A is refused: too short" in comparison_markdown(found)
 
 
@@ -299,8 +300,9 @@ def test_seeds_and_corpora_have_rows_and_tables_of_their_own(tmp_path: Path) -> 
     left = [texts("none", [3.0] * 8, seed=seed) for seed in (0, 1)] + [texts("none", [3.0] * 8, **wiki)]
     other = [texts("pi", [3.0] * 8, seed=seed) for seed in (0, 1)] + [texts("pi", [2.0] * 8, **wiki)]
     found = sides(tmp_path, left, other)
-    tables = {task.task: [entry.seed for entry in task.entries] for task in found.tasks}
-    assert tables == {"last_segment on stdlib": [0, 1], "last_segment on wikitext": [0]}
+    tables = {(task.task, task.corpus): [entry.seed for entry in task.entries] for task in found.tasks}
+    assert tables == {("last_segment", "stdlib"): [0, 1], ("last_segment", "wikitext"): [0]}
+    assert "## last_segment on wikitext, nll" in comparison_markdown(found)
     assert "| 512 (2x) seed 1 |" in comparison_markdown(found)
 
 
@@ -404,7 +406,7 @@ def test_sides_that_measured_no_common_metric_are_said(tmp_path: Path) -> None:
     left = [answers("none", right(8, 8), metric="accuracy"), texts("none", [3.0] * 8)]
     other = [answers("yarn", [2.0] * 8, metric="entropy"), texts("yarn", [3.0] * 8)]
     found = {task.task: task for task in sides(tmp_path, left, other).tasks}
-    assert [entry.apart for entry in found["passkey"].entries] == ["nothing that both sides measured"]
+    assert [entry.apart for entry in found["passkey"].entries] == [Note(NoteKind.NOTHING_SHARED)]
     assert verdict_text(found["passkey"]) == "not comparable"
     assert verdict_text(found["last_segment"]) == "no difference: every question gave the same"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lexbench.core.method_key import parse_label
+from lexbench.report.notes import notes_text
 from lexbench.stats.costs import Cost, cost_summaries, load_costs, merge_batches, qualities_at_cost
 from lexbench.stats.records import load_cells as load_records
 from lexbench.stats.summaries import Summary
@@ -132,14 +133,14 @@ def test_seconds_per_token_are_those_of_the_longest_length_that_all_have(tmp_pat
     assert {row: each.value for row, each in found.items()} == pytest.approx(
         {"none": 2e-6, "ntk": 4e-6, "rerope": 2e-6}
     )
-    assert found["ntk"].note.startswith("at 1024; wall clock")
+    assert notes_text(found["ntk"].notes).startswith("at 1024; wall clock")
     # two timings of equally many tokens, 0.8 and 1.2 of the mean: resamples are (0.8, 1.0 or 1.2) of it
     ends = (found["ntk"].low, found["ntk"].high)
     assert ends == pytest.approx((0.8 * 4e-6, 1.2 * 4e-6))
     assert (found["ntk"].interval, found["ntk"].unit) == ("cluster_bootstrap", "seconds per token")
     del costs[table.entries[parse_label("ntk"), 1024].cell]
-    assert by_method(cost_summaries(table, costs), "seconds_per_token")["none"].note.startswith("at 512;")
-    assert cost_summaries(table, {})[0].note == "no length at which all methods have a cost"
+    assert notes_text(by_method(cost_summaries(table, costs), "seconds_per_token")["none"].notes).startswith("at 512;")
+    assert notes_text(cost_summaries(table, {})[0].notes) == "no length at which all methods have a cost"
     assert not any(math.isfinite(each.value) for each in cost_summaries(table, {}) if each.value is not None)
 
 
@@ -147,10 +148,10 @@ def test_bytes_per_token_are_the_rise_of_peaks_that_were_counted_cell_by_cell(tm
     table, costs = run(tmp_path, own_peak=True)
     each = by_method(cost_summaries(table, costs), "bytes_per_token")["none"]
     assert each.value == pytest.approx(100.0)
-    assert each.note == "rise of the peak from 128 to 1024; 5102400 bytes in all at 1024"
+    assert notes_text(each.notes) == "rise of the peak from 128 to 1024; 5102400 bytes in all at 1024"
     table, costs = run(tmp_path / "process", own_peak=False)
     each = by_method(cost_summaries(table, costs), "bytes_per_token")["none"]
-    assert each.value is None and each.note.startswith("peaks were not counted cell by cell")
+    assert each.value is None and notes_text(each.notes).startswith("peaks were not counted cell by cell")
 
 
 @pytest.mark.slow
@@ -174,7 +175,10 @@ def test_a_cell_that_was_timed_once_has_no_seconds_per_token(tmp_path: Path) -> 
     table, costs = run(tmp_path, own_peak=False)
     once = {name: replace(cost, timings=((cost.seconds, cost.tokens),)) for name, cost in costs.items()}
     for each in by_method(cost_summaries(table, once), "seconds_per_token").values():
-        assert each.value is None and each.note == "timed once at 1024: a comparison needs two timings of a cell"
+        assert (
+            each.value is None
+            and notes_text(each.notes) == "timed once at 1024: a comparison needs two timings of a cell"
+        )
 
 
 def test_answers_that_arrive_at_once_are_one_timing() -> None:
@@ -202,7 +206,9 @@ def test_memory_a_token_is_never_below_zero(tmp_path: Path, peaks: dict[int, int
         name = table.entries[parse_label("none"), length].cell
         costs[name] = replace(costs[name], peak_bytes=peak)
     found = by_method(cost_summaries(table, costs), "bytes_per_token")
-    assert found["none"].value is None and found["none"].note.startswith("the peak does not rise with the length")
+    assert found["none"].value is None and notes_text(found["none"].notes).startswith(
+        "the peak does not rise with the length"
+    )
     assert found["ntk"].value == pytest.approx(100.0)
 
 
@@ -212,7 +218,7 @@ def test_memory_of_batches_is_not_that_of_a_token(tmp_path: Path) -> None:
     name = table.entries[parse_label("none"), 512].cell
     costs[name] = replace(costs[name], timings=((1.0, 10), (1e-4, 10)))
     found = by_method(cost_summaries(table, costs), "bytes_per_token")["none"]
-    assert found.value is None and "batches" in found.note
+    assert found.value is None and "batches" in notes_text(found.notes)
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import mannwhitneyu, norm
 
 from lexbench.core.record import Record, Sample
+from lexbench.report.notes import value_notes
 from lexbench.stats.floors import at_floor
-from lexbench.stats.records import records_of
-from lexbench.stats.values import sample_count, value_notes
+from lexbench.stats.records import records_of, sample_count
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 

@@ -17,11 +17,13 @@ from scipy.stats import binomtest, t
 from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
 from lexbench.report import formats
+from lexbench.report.notes import note_text
 from lexbench.report.report import write_report
-from lexbench.report.tables import difference_grid
+from lexbench.report.tables import difference_grid, difference_rows
 from lexbench.report.tables import differences_page as page
-from lexbench.stats.differences import Difference, Differences, paired_differences, rows_of
+from lexbench.stats.differences import Difference, Differences, paired_differences
 from lexbench.stats.intervals import Interval
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.records import load_cells, records_of
 from lexbench.stats.tables import build_tables
 from lexbench.store.format import FinishedCell
@@ -210,7 +212,7 @@ def test_samples_of_different_questions_are_never_paired(changed: dict[str, Any]
     strange = replace(base.samples[1], **changed)
     entry = one([base, texts("pi", base.samples[0], strange)], "nll")
     assert (entry.difference, entry.p, entry.pairs) == (None, None, 0)
-    assert entry.apart == "sample 1 is not the question that none was asked: run both anew"
+    assert entry.apart and note_text(entry.apart) == "sample 1 is not the question that none was asked: run both anew"
 
 
 def test_what_is_not_known_of_a_failed_sample_parts_no_pair() -> None:
@@ -224,7 +226,7 @@ def test_refused_cells_stay_with_their_reason_and_are_not_tested() -> None:
     found = compared(cells, "accuracy")
     assert len(found.entries) == 4 * 5
     assert str(found.entries[parse_label("rerope"), 2048].refused).startswith("out of memory")
-    assert found.entries[parse_label("pi"), 128].apart == "none is refused at 128"
+    assert found.entries[parse_label("pi"), 128].apart == Note(NoteKind.BASELINE_REFUSED, (parse_label("none"), 128))
     tested = [entry for entry in found.entries.values() if entry.p is not None]
     assert len(tested) == 20 - 4 - 1
     least = min(tested, key=lambda entry: entry.p or 0.0)
@@ -238,7 +240,8 @@ def test_refused_cells_stay_with_their_reason_and_are_not_tested() -> None:
 def test_a_length_at_which_the_baseline_was_not_measured_has_no_pairs() -> None:
     cells = [answers("none", said(0, 1.0)), answers("pi", said(0, 1.0)), answers("pi", said(0, 1.0), length=1024)]
     found = compared(cells, "accuracy")
-    assert found.entries[parse_label("pi"), 1024].apart == "none is not measured at 1024"
+    why = found.entries[parse_label("pi"), 1024].apart
+    assert why and note_text(why) == "none is not measured at 1024"
     assert found.entries[parse_label("pi"), 512].difference == 0.0
 
 
@@ -356,8 +359,8 @@ def test_the_same_attention_is_not_tested_and_no_member_of_the_family() -> None:
     assert [entries[name].p_holm for name in ("ntk", "yarn")] == [2 * 2 / 2**8, 2 / 2**6]
     assert entries["yarn"].significant
     same = entries["pi"]
-    assert (same.apart, same.p, same.p_holm, same.significant, same.interval) == ("same attention", *[None] * 4)
-    [row] = [row for row in rows_of([found]) if row["method"] == "pi"]
+    assert (same.same_attention, same.p, same.p_holm, same.significant, same.interval) == (True, *[None] * 4)
+    [row] = [row for row in difference_rows([found]) if row["method"] == "pi"]
     assert (row["apart"], row["p"], row["significant"], row["difference"]) == ("same attention", None, None, 100.0)
     shown = markdown(found)
     [line] = [line for line in shown.splitlines() if line.startswith("| pi")]
@@ -393,7 +396,7 @@ def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
 def test_the_numbers_hold_every_comparison_in_full_precision() -> None:
     cells = mixed()
     found = compared(cells, "accuracy")
-    rows = list(reader.DictReader(io.StringIO(formats.rows_as_csv(rows_of([found])))))
+    rows = list(reader.DictReader(io.StringIO(formats.rows_as_csv(difference_rows([found])))))
     assert [(row["method"], int(row["length"])) for row in rows] == [
         (str(method), length) for method, length in found.entries
     ]
@@ -408,10 +411,10 @@ def test_the_numbers_hold_every_comparison_in_full_precision() -> None:
             "p",
             "p_holm",
             "refused",
-            "apart",
             "failed",
         ):
             assert row[name] == ("" if getattr(entry, name) is None else str(getattr(entry, name))), name
+        assert row["apart"] == (note_text(entry.apart) if entry.apart else "")
         assert (row["baseline"], row["unit"], float(row["multiple"])) == ("none", "points", entry.length / 256)
 
 

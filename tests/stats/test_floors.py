@@ -17,6 +17,7 @@ from lexbench.report.check.power import plan_claims, power_table
 from lexbench.report.check.text import terminal_text
 from lexbench.report.grid import best_displayed_value
 from lexbench.report.leaderboard.leaderboard import leaderboard_text
+from lexbench.report.notes import note_text
 from lexbench.report.verdicts import verdict_text
 from lexbench.report.versus import write_versus
 from lexbench.stats.compare import compare_runs
@@ -89,7 +90,7 @@ def test_two_sides_at_one_limit_cannot_be_told(
     beside = paired_differences(table, {each.cell.id: each.samples for each in (one, two)})
     assert beside is not None
     [entry] = beside.entries.values()
-    assert (str(entry.limit), entry.significant) == (why, False)
+    assert (entry.limit and note_text(entry.limit), entry.significant) == (why, False)
 
 
 def test_two_likelihoods_beyond_their_floor_cannot_be_told_whatever_p_says(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
 from lexbench.report.formats import grid_markdown
-from lexbench.report.headline import grid_of_headline
+from lexbench.report.headline import grid_of_headline, headline_sentence
+from lexbench.report.notes import notes_text
 from lexbench.stats.headline import Headline, build_headlines
 from lexbench.stats.summaries import Summary, curve_summaries
 from lexbench.stats.tables import Table, build_tables
@@ -73,12 +74,12 @@ def test_a_forgetting_window_keeps_its_level_and_gains_nothing_where_a_method_th
     gains = {str(row.method): None if row.gain is None else row.gain.value for row in found.rows}
     assert gains == pytest.approx({"rerope": 0.1, "sliding_window": 0.0, "none": -1.0}, abs=1e-6)
     assert [str(row.method) for row in found.rows if row.gains] == ["rerope"]  # from none at 256, not from its own 3.6
-    assert found.sentence == (
+    assert headline_sentence(found) == (
         "rerope gains most from context beyond 256 tokens: +0.100 nats per token [+0.100, +0.100] at 2,048 "
         "over the unmodified model at 256."
     )
     alone = only(*base, *window)
-    assert alone.sentence == (
+    assert headline_sentence(alone) == (
         "No method predicts text better from 2,048 tokens than the unmodified model does from its own 256."
     )
     assert "**" not in grid_markdown(grid_of_headline(alone))  # nothing is best
@@ -96,14 +97,16 @@ def test_the_price_of_a_factor_that_follows_the_length_is_not_told_without_its_c
     deployed = text("ntk(factor=2.0)", 256, 3.75)
     prices = {str(row.method): row.price for row in only(*none, *ntk).rows}
     assert prices["ntk"] is not None and prices["ntk"].value is None
-    assert prices["ntk"].note == "not measured: run it with price=true"
+    assert notes_text(prices["ntk"].notes) == "not measured: run it with price=true"
     priced = {str(row.method): row.price for row in only(*none, *ntk, deployed).rows}
     assert priced["ntk"] is not None and priced["ntk"].value == pytest.approx(0.25, abs=1e-6)
 
 
 def test_the_unmodified_model_alone_is_told_of_itself() -> None:
     found = only(text("none", 256, 3.5), text("none", 2048, 4.5))
-    assert found.sentence == "The unmodified model does not predict text better from 2,048 tokens than from 256."
+    assert (
+        headline_sentence(found) == "The unmodified model does not predict text better from 2,048 tokens than from 256."
+    )
 
 
 @pytest.mark.parametrize(("half", "idle"), [(3.5, True), (3.4, True), (3.7, False)], ids=["equal", "worse", "gains"])
@@ -117,9 +120,12 @@ def test_without_a_control_that_gains_the_column_can_only_show_harm_and_claims_n
     assert [str(row.method) for row in found.rows if row.gains] == ([] if idle else ["rerope"])
     page = grid_markdown(grid_of_headline(found))
     assert ("the column can only show harm" in page) == idle
-    assert ("Nor does this model gain from 128 to 256" in found.sentence) == idle
+    assert ("Nor does this model gain from 128 to 256" in headline_sentence(found)) == idle
     if not idle:
-        assert "(From 128 to 256 the unmodified model gains +0.200 nats per token [+0.200, +0.200].)" in found.sentence
+        assert (
+            "(From 128 to 256 the unmodified model gains +0.200 nats per token [+0.200, +0.200].)"
+            in headline_sentence(found)
+        )
 
 
 def test_a_table_without_a_control_says_so() -> None:
@@ -135,12 +141,12 @@ def test_a_method_that_has_the_best_ones_loss_and_finds_less_stands_beside_it() 
     texts = [text(name, at, 3.5) for name in ("none", "rerope", "yarn", "pi") for at in (256, 2048)]
     cells = [needle("none", 512, N), needle("none", 2048, 0, chance=0.0)]
     cells += [needle(name, 2048, right, chance=0.0) for name, right in (("rerope", 12), ("yarn", 1), ("pi", 9))]
-    assert only(*texts, *cells).sentence.endswith(
+    assert headline_sentence(only(*texts, *cells)).endswith(
         "Most is found by rerope: 12 of 12 at 2,048 tokens (passkey); the unmodified model finds 0 of 12 with about "
         "the same loss, 3.500 and 3.500 nats per token."
     )
     worse = [text(name, at, 3.5 + (name == "none")) for name in ("none", "rerope", "yarn", "pi") for at in (256, 2048)]
-    assert "yarn finds 1 of 12 with about the same loss" in only(*worse, *cells).sentence
+    assert "yarn finds 1 of 12 with about the same loss" in headline_sentence(only(*worse, *cells))
 
 
 def test_a_gain_of_few_documents_is_not_claimed() -> None:
@@ -155,7 +161,7 @@ def test_a_gain_of_few_documents_is_not_claimed() -> None:
 def test_a_text_that_the_model_does_not_speak_is_said_and_no_gain_is_claimed() -> None:
     cells = [text("none", 256, 6.5), text("none", 512, 7.3), text("rerope", 256, 6.5), text("rerope", 512, 6.0)]
     found = only(*cells)
-    assert found.sentence == (
+    assert headline_sentence(found) == (
         "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens, within its trained length, "
         "where counting tokens has 5.800. No difference between methods tells anything here."
     )
@@ -173,7 +179,7 @@ def test_equal_means_of_several_tasks_share_the_highest_retrieval() -> None:
         for task, hits in zip(("passkey", "passkey_2", "passkey_3"), every, strict=True)
         for at in (256, 512)
     ]
-    assert "Most is found by pi, ntk: 0.58 [" in only(*cells).sentence
+    assert "Most is found by pi, ntk: 0.58 [" in headline_sentence(only(*cells))
 
 
 def test_retrieval_of_a_task_with_few_and_many_samples_is_that_of_the_many() -> None:
@@ -206,8 +212,10 @@ def test_few_documents_do_not_show_that_a_model_speaks_and_no_gain_is_claimed() 
         )
 
     found = only(apart("none", 256, 0.0), apart("none", 512, 0.1), apart("rerope", 512, 0.2))
-    assert found.sentence.startswith("lexlet may not speak this text, 2 documents cannot tell: none has 3.350 [")
-    assert found.sentence.endswith(
+    assert headline_sentence(found).startswith(
+        "lexlet may not speak this text, 2 documents cannot tell: none has 3.350 ["
+    )
+    assert headline_sentence(found).endswith(
         "] nats per token at 256 tokens, within its trained length, "
         "where counting tokens has 5.800. No gain is claimed."
     )
@@ -230,7 +238,7 @@ def test_retrieval_that_is_alike_everywhere_has_no_best(right: int, chance: floa
     texts = [text(name, at, 3.5) for name in ("none", "ntk") for at in (256, 2048)]
     cells = [needle(name, 2048, right, chance=chance) for name in ("none", "ntk")]
     found = only(*texts, *cells)
-    assert found.sentence.endswith(f"Retrieval at 2,048 tokens (passkey) cannot be told: every row is {why}.")
+    assert headline_sentence(found).endswith(f"Retrieval at 2,048 tokens (passkey) cannot be told: every row is {why}.")
     assert "**" not in grid_markdown(grid_of_headline(found))
 
 
@@ -246,11 +254,11 @@ def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length(
     means = {str(row.method): row.retrieval.value for row in found.rows if row.retrieval}
     assert means == pytest.approx({"ntk": (12 + 9) / 24, "none": 3 / 24})
     assert tasks_of(found) == ["passkey", "passkey_2"]
-    assert found.sentence.startswith(
+    assert headline_sentence(found).startswith(
         "No method predicts text better from 2,048 tokens than the unmodified model does from its own 256. "
         "Most is found by ntk: 0.88 ["
     )
-    [low, high] = re.findall(r"\d\.\d\d", found.sentence.rsplit("[", 1)[1])
+    [low, high] = re.findall(r"\d\.\d\d", headline_sentence(found).rsplit("[", 1)[1])
     ntk = next(row.retrieval for row in found.rows if str(row.method) == "ntk")
     assert ntk and ntk.low and ntk.high and (float(low), float(high)) == (round(ntk.low, 2), round(ntk.high, 2))
 
@@ -273,7 +281,7 @@ def test_a_task_at_chance_at_its_only_length_takes_no_part_where_another_tells_s
     cells += [needle("none", 512, N), needle("none", 2048, 0), needle("ntk", 2048, N)]
     found = only(*texts, *cells)
     assert (tasks_of(found), found.unable) == (["passkey"], ["passkey_2"])
-    assert "Most is found by ntk: 12 of 12 at 2,048 tokens (passkey)" in found.sentence
+    assert "Most is found by ntk: 12 of 12 at 2,048 tokens (passkey)" in headline_sentence(found)
 
 
 def test_one_length_too_long_is_refused_and_the_others_stand() -> None:
@@ -302,22 +310,22 @@ def test_the_price_is_that_of_the_deployed_factor_and_the_local_one_has_its_own_
     cells = [*base, *local, text("ntk(factor=8.0)", 256, 3.58)]
     paid, free = price("price", *cells), price("price_local", *cells)
     assert paid["ntk"].value == pytest.approx(0.08, abs=1e-6)
-    assert paid["ntk"].note == "factor 8 at 256; 12 pairs"
-    assert (free["ntk"].value, free["ntk"].note) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
+    assert notes_text(paid["ntk"].notes) == "factor 8 at 256; 12 pairs"
+    assert (free["ntk"].value, notes_text(free["ntk"].notes)) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
     table = next(each for each in build_tables(cells) if each.metric == "nll")
     fixed = parse_label("ntk(factor=8.0)")
     assert list(map(str, table.methods)) == ["none", "ntk"]
     assert table.lengths == [128, 256, 2048]  # no row of one length in any mean
     assert {at: record.method for at, record in table.prices.items()} == {(fixed, 256): fixed}
     without = price("price", *base, *local)["ntk"]
-    assert (without.value, without.note) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
+    assert (without.value, notes_text(without.notes)) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
 
 
 def test_the_price_of_a_method_without_a_factor_is_that_of_its_longest_length() -> None:
     base = [text("none", at, level) for at, level in ((256, 3.5), (2048, 4.9))]
     follows = [text("self_extend", 256, 3.5), text("self_extend", 2048, 3.6), text("self_extend(at=2048)", 256, 3.62)]
     paid = price("price", *base, *follows)["self_extend"]
-    assert paid.value == pytest.approx(0.12, abs=1e-6) and paid.note == "set for 2048 at 256; 12 pairs"
+    assert paid.value == pytest.approx(0.12, abs=1e-6) and notes_text(paid.notes) == "set for 2048 at 256; 12 pairs"
     [found] = build_headlines(*read(*base, *follows))
     assert [str(row.method) for row in found.rows] == ["self_extend", "none"]
     assert "(1) set for 2048 at 256" in grid_markdown(grid_of_headline(found))
@@ -333,7 +341,7 @@ def test_a_fixed_factor_that_was_measured_beyond_the_trained_length_stays_a_row(
 def test_without_the_baseline_a_gain_is_over_the_method_itself_and_the_table_says_so() -> None:
     """3.6 at 256 and 3.4 at 2048: a gain of 0.2 over itself."""
     found = only(text("yarn", 256, 3.6), text("yarn", 2048, 3.4), text("pi", 256, 3.6), text("pi", 2048, 3.7))
-    assert "+0.200 nats per token [+0.200, +0.200] at 2,048 over its own level at 256" in found.sentence
+    assert "+0.200 nats per token [+0.200, +0.200] at 2,048 over its own level at 256" in headline_sentence(found)
     assert grid_of_headline(found).remarks[0].startswith("Gain: loss of the method itself at the first length minus ")
     base = only(text("none", 256, 3.5), text("none", 2048, 4.5), text("yarn", 256, 3.6), text("yarn", 2048, 3.4))
     assert grid_of_headline(base).remarks[0].startswith("Gain: loss of the unmodified model at the first length minus ")

@@ -12,6 +12,7 @@ from scipy.stats import binomtest, ttest_1samp
 
 from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
+from lexbench.report.notes import notes_text
 from lexbench.stats.combine import Level, combine_level_pairs, combine_levels, group_levels
 from lexbench.stats.intervals import Interval, cluster_bootstrap
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
@@ -78,13 +79,13 @@ def test_effective_length_is_the_last_length_before_the_curve_leaves_the_margin(
     each = found({"none": RISING}, "effective_length")["none"]
     assert (each.value, each.low, each.high) == (512, 512, 512)  # paired differences that do not vary have no width
     assert each.interval == "inversion" and each.unit == "tokens"
-    assert each.note == "within 0.1 nats of the best of none up to 256"
+    assert notes_text(each.notes) == "within 0.1 nats of the best of none up to 256"
 
 
 def test_a_flat_curve_has_no_end() -> None:
     each = found({"none": FLAT}, "effective_length")["none"]
     assert (each.value, each.low, each.high, each.limit) == (math.inf, math.inf, math.inf, 2048)
-    assert each.note.startswith(">= 2048, the longest measured")
+    assert notes_text(each.notes).startswith(">= 2048, the longest measured")
 
 
 def test_a_curve_that_only_improves_has_none_either_and_short_contexts_are_not_blamed() -> None:
@@ -96,10 +97,10 @@ def test_a_method_that_is_worse_everywhere_does_not_look_long() -> None:
     worse = {length: value + 0.5 for length, value in FLAT.items()}
     each = found({"none": FLAT, "pi": worse}, "effective_length")["pi"]
     assert (each.value, each.low, each.high) == (0, 0, 0)
-    assert each.note.startswith("< 128, the shortest judged")
+    assert notes_text(each.notes).startswith("< 128, the shortest judged")
     alone = found({"pi": worse}, "effective_length")["pi"]
     assert alone.value == math.inf
-    assert "best of its own up to 256" in alone.note and "can look long" in alone.note
+    assert "best of its own up to 256" in notes_text(alone.notes) and "can look long" in notes_text(alone.notes)
 
 
 def test_a_model_that_falters_inside_its_trained_length_does_not_hand_on_its_lower_level() -> None:
@@ -111,7 +112,7 @@ def test_a_u_shape_ends_by_the_monotone_rule_and_not_by_any() -> None:
     table, samples = table_of({"none": {128: 3.0, 256: 3.0, 512: 3.5, 1024: 3.05, 2048: 3.4}})
     by = {rule: effective_lengths(table, samples, rule)[0] for rule in ("monotone", "any")}
     assert (by["monotone"].value, by["any"].value) == (256, 1024)
-    assert "rule any" in by["any"].note
+    assert "rule any" in notes_text(by["any"].notes)
     assert effective_lengths(table, samples, "any", margin=0.41)[0].value == math.inf
     assert effective_lengths(table, samples, "monotone", margin=0.0)[0].value == 256
 
@@ -126,23 +127,25 @@ def test_a_refusal_ends_a_curve_but_not_before_it_begins() -> None:
     refused: Curve = {128: "too short", 256: 3.0, 512: 3.0, 1024: "out of memory", 2048: 3.0}
     each = found({"none": FLAT, "pi": refused}, "effective_length")["pi"]
     assert (each.value, each.high, each.limit) == (512, 512, 2048)
-    assert "3 of 5 lengths; refused at 1024" in each.note
+    assert "3 of 5 lengths; refused at 1024" in notes_text(each.notes)
     last = found({"none": FLAT, "pi": {256: 3.0, 512: 3.0, 2048: "table ends"}}, "effective_length")["pi"]
-    assert (last.value, last.limit) == (512, 512) and "refused at 2048" in last.note
+    assert (last.value, last.limit) == (512, 512) and "refused at 2048" in notes_text(last.notes)
     ragged = found({"none": FLAT, "pi": {256: 3.0, 1024: 3.0}}, "effective_length")["pi"]
     assert (ragged.value, ragged.limit) == (math.inf, 1024)
-    assert ragged.note.startswith(">= 1024, the longest measured") and "2 of 5 lengths" in ragged.note
+    assert notes_text(ragged.notes).startswith(">= 1024, the longest measured") and "2 of 5 lengths" in notes_text(
+        ragged.notes
+    )
 
 
 def test_a_cell_that_failed_wholly_has_no_value() -> None:
     failed: Curve = dict.fromkeys(FLAT)
-    assert found({"none": FLAT, "pi": failed}, "effective_length")["pi"].note == "no value at any length"
+    assert notes_text(found({"none": FLAT, "pi": failed}, "effective_length")["pi"].notes) == "no value at any length"
     scored = found({"none": dict.fromkeys(FLAT, 1.0), "pi": failed}, "effective_length", "accuracy")["pi"]
-    assert scored.value is None and scored.note == "no value at any length"
+    assert scored.value is None and notes_text(scored.notes) == "no value at any length"
     base = found({"none": failed, "pi": dict.fromkeys(FLAT, 1.0)}, "price", "accuracy")["pi"]
     assert base.value is None, "a failed baseline makes no price"
     half = found({"none": FLAT, "pi": {256: 3.0, 512: None, 1024: 3.0}}, "effective_length")["pi"]
-    assert half.value == 256 and "no value at 512" in half.note
+    assert half.value == 256 and "no value at 512" in notes_text(half.notes)
 
 
 @pytest.mark.parametrize(
@@ -156,13 +159,17 @@ def test_a_cell_that_failed_wholly_has_no_value() -> None:
 )
 def test_lengths_on_one_side_of_the_trained_one_say_little(curve: Curve, value: float | None, note: str) -> None:
     each = found({"none": curve}, "effective_length")["none"]
-    assert each.value == value and note in each.note
+    assert each.value == value and note in notes_text(each.notes)
 
 
 def test_without_a_level_of_none_the_method_has_its_own() -> None:
     curves: dict[str, Curve] = {"none": {128: "too short", 256: "broken", 512: 9.0}, "pi": RISING}
     each = found(curves, "effective_length")["pi"]
-    assert each.value == 512 and "best of its own" in each.note and "none has no value there" in each.note
+    assert (
+        each.value == 512
+        and "best of its own" in notes_text(each.notes)
+        and "none has no value there" in notes_text(each.notes)
+    )
 
 
 def test_where_guessing_is_within_the_margin_there_is_no_level_to_keep() -> None:
@@ -171,7 +178,7 @@ def test_where_guessing_is_within_the_margin_there_is_no_level_to_keep() -> None
     guessed = {place: replace(record, chance=0.25) for place, record in table.entries.items()}
     for name in ("effective_length", "collapse"):
         each = next(each for each in curve_summaries(replace(table, entries=guessed), samples) if each.name == name)
-        assert each.value is None and "is 35.0 points, and guessing gives 25.0" in each.note
+        assert each.value is None and "is 35.0 points, and guessing gives 25.0" in notes_text(each.notes)
     assert found({"none": curve}, "effective_length", "accuracy")["none"].value == math.inf
 
 
@@ -213,7 +220,7 @@ def test_ruler_gives_its_published_effective_lengths_by_its_fixed_threshold() ->
     table, samples = table_of(curves, "accuracy", n=1000)
     by = {str(each.method): each for each in effective_lengths(table, samples, "fixed")}
     assert {model: each.value for model, each in by.items()} == {model: last for model, (_, last) in published.items()}
-    assert "at least 85.6 points; rule fixed" in by["GLM4-9B"].note
+    assert "at least 85.6 points; rule fixed" in notes_text(by["GLM4-9B"].notes)
 
 
 def test_unknown_rules_and_thresholds_without_a_score_are_refused() -> None:
@@ -231,15 +238,15 @@ def test_collapse_begins_where_the_curve_stays_beyond_the_rise() -> None:
     curves: dict[str, Curve] = {"none": RISING, "ntk": {**RISING, 512: 3.6, 1024: 3.3, 2048: 3.5}, "pi": FLAT}
     by = found(curves, "collapse")
     assert [by[row].value for row in ("none", "ntk", "pi")] == [2048, 2048, math.inf]
-    assert by["none"].note == "more than 0.5 nats above the best of none up to 256"
-    assert by["pi"].note.startswith("never, up to 2048") and by["pi"].limit == 2048
+    assert notes_text(by["none"].notes) == "more than 0.5 nats above the best of none up to 256"
+    assert notes_text(by["pi"].notes).startswith("never, up to 2048") and by["pi"].limit == 2048
     back = found({"none": {256: 3.0, 512: 4.0, 1024: 3.0}}, "collapse")["none"]
     assert back.value == math.inf
     gone = found({"none": {256: 3.0, 512: 4.0, 1024: "out of memory"}}, "collapse")["none"]
-    assert gone.value == 512 and "refused at 1024" in gone.note
+    assert gone.value == 512 and "refused at 1024" in notes_text(gone.notes)
     held = found({"none": {256: 3.0, 512: 3.0, 1024: "out of memory"}}, "collapse")["none"]
     assert (held.value, held.limit) == (math.inf, 512)  # a refusal is no collapse, and no proof of none
-    assert held.note.startswith("never, up to 512; ") and "refused at 1024" in held.note
+    assert notes_text(held.notes).startswith("never, up to 512; ") and "refused at 1024" in notes_text(held.notes)
 
 
 def test_a_score_collapses_where_it_loses_half_of_what_is_above_chance() -> None:
@@ -292,7 +299,7 @@ def test_a_baseline_that_failed_is_left_out_on_both_sides() -> None:
     [pi] = [
         each for each in curve_summaries(table, samples) if (str(each.method), each.name) == ("pi", "effective_length")
     ]
-    assert (pi.value, pi.limit) == (256, 256) and "no value at 512" in pi.note
+    assert (pi.value, pi.limit) == (256, 256) and "no value at 512" in notes_text(pi.notes)
 
 
 def test_lengths_with_other_documents_are_compared_as_they_are() -> None:
@@ -315,7 +322,7 @@ def test_amounts_that_are_not_finite_failed() -> None:
         by = {
             str(each.method): each for each in curve_summaries(table, {**samples, name: broken}) if each.name == "price"
         }
-        assert by["pi"].value == pytest.approx(0.25, abs=1e-6) and by["pi"].note.startswith(
+        assert by["pi"].value == pytest.approx(0.25, abs=1e-6) and notes_text(by["pi"].notes).startswith(
             "1 of 1 lengths: 256; 5 pairs"
         )
 
@@ -331,7 +338,7 @@ def test_an_area_is_the_mean_height_over_log_length(lengths: list[int]) -> None:
     each = by["none"]
     assert each.value == pytest.approx(trapezoid(values, places) / (places[-1] - places[0]), rel=1e-6)
     assert each.unit == "nats per token" and each.interval == "cluster_bootstrap"
-    assert each.note == f"{len(lengths)} of {len(lengths)} lengths: {lengths[0]} to {lengths[-1]}"
+    assert notes_text(each.notes) == f"{len(lengths)} of {len(lengths)} lengths: {lengths[0]} to {lengths[-1]}"
 
 
 def test_the_area_beyond_begins_at_the_trained_length() -> None:
@@ -362,13 +369,13 @@ def test_averages_go_over_the_lengths_that_all_methods_have() -> None:
     table, samples = table_of(curves)
     assert shared_lengths(table) == [256, 512, 1024]
     by = {(str(each.method), each.name): each for each in curve_summaries(table, samples)}
-    assert by["pi", "area"].note == "3 of 5 lengths: 256 to 1024"
-    assert by["pi", "area_beyond"].note == "3 of 4 lengths: 256 to 1024"
-    assert by["pi", "price"].note == "1 of 2 lengths: 256; 40 pairs"
+    assert notes_text(by["pi", "area"].notes) == "3 of 5 lengths: 256 to 1024"
+    assert notes_text(by["pi", "area_beyond"].notes) == "3 of 4 lengths: 256 to 1024"
+    assert notes_text(by["pi", "price"].notes) == "1 of 2 lengths: 256; 40 pairs"
     assert by["pi", "price"].value == pytest.approx(0.25, abs=1e-6)
     for name in ("effective_length", "collapse", "area", "area_beyond", "context_gain"):
-        assert by["dca", name].value is None and by["dca", name].note == "no value at any length"
-    assert by["dca", "price"].value is None and by["dca", "price"].note == "dca has no value at any length"
+        assert by["dca", name].value is None and notes_text(by["dca", name].notes) == "no value at any length"
+    assert by["dca", "price"].value is None and notes_text(by["dca", "price"].notes) == "dca has no value at any length"
 
 
 @pytest.mark.parametrize("curve", [{256: 3.0}, {2048: 3.0}])
@@ -376,7 +383,7 @@ def test_one_length_has_no_area_and_no_gain(curve: Curve) -> None:
     table, samples = table_of({"none": curve, "pi": curve})
     by = {(str(each.method), each.name): each for each in curve_summaries(table, samples)}
     for name in ("area", "area_beyond", "context_gain"):
-        assert by["pi", name].value is None and "that all methods have" in by["pi", name].note
+        assert by["pi", name].value is None and "that all methods have" in notes_text(by["pi", name].notes)
     assert (by["pi", "price"].value is None) == (256 not in curve)
 
 
@@ -384,8 +391,8 @@ def test_nothing_shared_says_so() -> None:
     table, samples = table_of({"none": {256: 3.0}, "pi": {512: 3.0}})
     by = {each.name: each for each in curve_summaries(table, samples) if str(each.method) == "pi"}
     assert shared_lengths(table) == []
-    assert by["area"].note == "an area needs two lengths that all methods have, here 0"
-    assert by["price"].note == "no length up to the trained 256 that all methods have"
+    assert notes_text(by["area"].notes) == "an area needs two lengths that all methods have, here 0"
+    assert notes_text(by["price"].notes) == "no length up to the trained 256 that all methods have"
 
 
 def test_the_price_is_the_mean_paired_difference_inside_the_trained_length() -> None:
@@ -394,11 +401,11 @@ def test_the_price_is_the_mean_paired_difference_inside_the_trained_length() -> 
     assert by["pi"].value == pytest.approx((0.3 + 0.06) / 2, abs=1e-6)
     assert (by["pi"].low, by["pi"].high) == pytest.approx((0.18, 0.18), abs=1e-5)  # every document pays alike
     assert by["pi"].p == 1 / 20_000
-    assert by["pi"].note == "2 of 2 lengths: 128 to 256; 80 pairs"
-    assert (by["none"].value, by["none"].low, by["none"].note) == (0.0, None, "the baseline")
-    assert found({"pi": dear}, "price")["pi"].note == "none has no value at any length"
+    assert notes_text(by["pi"].notes) == "2 of 2 lengths: 128 to 256; 80 pairs"
+    assert (by["none"].value, by["none"].low, notes_text(by["none"].notes)) == (0.0, None, "the baseline")
+    assert notes_text(found({"pi": dear}, "price")["pi"].notes) == "none has no value at any length"
     refused: dict[str, Curve] = {"none": dict.fromkeys(dear, "out of memory"), "pi": dear}
-    said = {(each.value, each.note) for each in found(refused, "price").values()}
+    said = {(each.value, notes_text(each.notes)) for each in found(refused, "price").values()}
     assert said == {(None, "none has no value at any length")}
 
 
@@ -468,7 +475,7 @@ def test_partial_scores_are_resampled_and_unlike_questions_are_not_paired() -> N
     asked[made[1].cell.id] = [replace(each, depth=0.99) if each.index == 5 else each for each in made[1].samples]
     by = {each.name: each for each in curve_summaries(table, asked) if str(each.method) == "pi"}
     assert by["price"].value is None
-    assert by["price"].note == "sample 5 at 256 is not the question that none was asked: run both anew"
+    assert notes_text(by["price"].notes) == "sample 5 at 256 is not the question that none was asked: run both anew"
 
 
 def test_no_price_in_points_is_beyond_100() -> None:
@@ -502,9 +509,11 @@ def test_context_gain_is_nll_at_the_trained_length_minus_that_at_the_longest() -
     by = found(curves, "context_gain")
     assert by["none"].value == pytest.approx(2.9 - 3.2, abs=1e-6)  # 2048 is not shared
     assert (by["none"].low, by["none"].high) == pytest.approx((-0.3, -0.3), abs=1e-5)
-    assert by["none"].note == "256 to 1024, 160 targets"
+    assert notes_text(by["none"].notes) == "256 to 1024, 160 targets"
     assert found({"none": {128: 3.0, 512: 2.75}}, "context_gain")["none"].value == pytest.approx(0.25, abs=1e-6)
-    assert "beyond that all methods have" in found({"none": {128: 3.0, 256: 3.0}}, "context_gain")["none"].note
+    assert "beyond that all methods have" in notes_text(
+        found({"none": {128: 3.0, 256: 3.0}}, "context_gain")["none"].notes
+    )
 
 
 def test_other_targets_make_no_gain() -> None:
@@ -512,7 +521,7 @@ def test_other_targets_make_no_gain() -> None:
     other = table.entries[parse_label("none"), 512].cell
     samples[other] = [replace(each, facts={**each.facts, "first_target": 101, "end": 105}) for each in samples[other]]
     each = next(each for each in curve_summaries(table, samples) if each.name == "context_gain")
-    assert each.value is None and each.note == "256 and 512 do not score the same targets"
+    assert each.value is None and notes_text(each.notes) == "256 and 512 do not score the same targets"
 
 
 # Position bias
@@ -542,8 +551,8 @@ def test_position_bias_is_the_outer_half_minus_the_inner_one() -> None:
     by = biases(with_depths({128: fair, 256: lost, 512: lost, 1024: [0, 1, 1, 1, 1, 1, 0, 0]}))
     assert by["position_bias"].value == pytest.approx(100 * (0 + (3 - 1) / 4) / 2)
     assert by["position_bias_beyond"].value == pytest.approx(100 * ((3 - 1) / 4 + (1 - 4) / 4) / 2)
-    assert by["position_bias"].note == "2 of 2 lengths: 128 to 256"
-    assert by["position_bias_beyond"].note == "2 of 2 lengths: 512 to 1024"
+    assert notes_text(by["position_bias"].notes) == "2 of 2 lengths: 128 to 256"
+    assert notes_text(by["position_bias_beyond"].notes) == "2 of 2 lengths: 512 to 1024"
 
 
 def test_position_bias_of_one_length_has_newcombes_interval_of_independent_proportions() -> None:
@@ -558,7 +567,9 @@ def test_position_bias_of_one_length_has_newcombes_interval_of_independent_propo
 def test_without_needles_in_both_halves_there_is_no_bias_and_without_depths_no_row() -> None:
     made = with_depths({256: [1] * 8, 512: [1, 1]})
     assert biases(made)["position_bias_beyond"].value is None
-    assert biases(made)["position_bias_beyond"].note.startswith("no length at which all methods have needles in both")
+    assert notes_text(biases(made)["position_bias_beyond"].notes).startswith(
+        "no length at which all methods have needles in both"
+    )
     assert "position_bias" not in {each.name for each in curve_summaries(*table_of({"none": {256: 1.0}}, "accuracy"))}
 
 
@@ -680,7 +691,7 @@ def test_one_document_allows_no_interval_and_still_has_values() -> None:
     for name, value in (("effective_length", 512), ("area_beyond", 3.2), ("price", 0.0), ("context_gain", -1.1)):
         assert by[name].value == pytest.approx(value, abs=1e-6)
         assert (by[name].low, by[name].high, by[name].interval) == (None, None, None)
-        assert by[name].note.endswith("no interval: too few clusters")
+        assert notes_text(by[name].notes).endswith("no interval: too few clusters")
 
 
 def test_units_of_other_metrics_have_no_summaries() -> None:
@@ -701,7 +712,7 @@ def test_a_whole_run_says_what_its_curves_say() -> None:
     assert by["nll", "none", "effective_length"].value == 256
     assert by["nll", "none", "collapse"].value == 512
     assert by["nll", "rerope", "effective_length"].value == 1024  # refused at 2048
-    assert "refused at 2048" in by["nll", "rerope", "effective_length"].note
+    assert "refused at 2048" in notes_text(by["nll", "rerope", "effective_length"].notes)
     assert (by["nll", "ntk", "price"].value, by["nll", "ntk", "price"].p) == (0.0, 1.0)  # the same up to 256
     assert by["accuracy", "none", "position_bias_beyond"].value is not None
 
@@ -711,4 +722,4 @@ def test_a_question_that_differs_is_named_with_its_length() -> None:
     changed = table.entries[parse_label("pi"), 256].cell
     samples[changed] = [replace(each, cluster="another") if each.index == 3 else each for each in samples[changed]]
     price = next(each for each in curve_summaries(table, samples) if (str(each.method), each.name) == ("pi", "price"))
-    assert price.note == "sample 3 at 256 is not the question that none was asked: run both anew"
+    assert notes_text(price.notes) == "sample 3 at 256 is not the question that none was asked: run both anew"

@@ -18,9 +18,10 @@ from lexbench.report import formats
 from lexbench.report import tables as report_tables
 from lexbench.report.formats import markdown_columns
 from lexbench.report.tables import setting_heading, table_grid, terminal_tables
+from lexbench.report.titles import differences_of, length_heading, table_caption
+from lexbench.report.wording import format_record_value, format_share
 from lexbench.stats.records import records_of, rows_of
-from lexbench.stats.tables import Table, build_tables, length_heading, table_caption
-from lexbench.stats.values import format_record_value, format_share
+from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
@@ -116,13 +117,13 @@ def test_tables_are_told_apart_by_the_fewest_fields_that_readers_know() -> None:
         backend = {**made.identity["backend"], "version": f"{name} 1"}
         cells.append(replace(made, identity={**made.identity, "backend": backend}))
     found = build_tables(FinishedCell(each, passkey("none", 256, 1, n=each.n).samples) for each in cells)
-    assert sorted({table.differs for table in found}) == [
+    assert sorted({differences_of(table) for table in found}) == [
         "backend.name chance, seed 0",
         "backend.name hf, seed 0",
         "backend.name hf, seed 1",
     ]
     heading, *_ = setting_heading(found[0])
-    assert heading == f"## passkey on lexlet ({found[0].differs})"
+    assert heading == f"## passkey on lexlet ({differences_of(found[0])})"
 
 
 def test_the_protocol_and_what_cells_share_stand_above() -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
+from lexbench.core.text import count_with_noun, join_first_few, plain_text
 from lexbench.parts.exchange.files import every_eval_ever, inspect_log, lm_eval_files
 from lexbench.parts.exchange.files.common import SharedDetails
 from lexbench.parts.exchange.hub.dataset_card import sample_card
@@ -14,7 +15,6 @@ from lexbench.parts.exchange.hub.dataset_files import CellHead, configuration_na
 from lexbench.parts.exchange.hub.model_card import ModelIndex, model_index, put_on_card
 from lexbench.report.select import named_methods, named_tasks
 from lexbench.stats.records import LoadedCells, load_cells, run_folders
-from lexbench.stats.wording import count_with_noun, join_first_few, plain_text
 from lexbench.store.format import FinishedCell
 
 CellT = TypeVar("CellT", FinishedCell, CellHead)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Cell, Sample
+from lexbench.core.text import join_first_few
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.divergence import DivergenceLevel, judge_divergence, level, slope
 from lexbench.report import formats
 from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line
-from lexbench.stats.wording import join_first_few
 from lexbench.store.format import FinishedCell
 
 DEFAULT_MARGIN_NATS = 0.01

@@ -11,10 +11,12 @@ from lexbench.core.files import sha256
 from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.version import __version__
 from lexbench.report.check.check import Check
+from lexbench.report.check.text import reason_text
+from lexbench.report.notes import change_text
+from lexbench.report.wording import short_unit
 from lexbench.stats.intervals import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
-from lexbench.stats.metrics import is_score
+from lexbench.stats.metrics import display_factor, display_unit, is_score
 from lexbench.stats.regressions import Verdict, VerdictStatus
-from lexbench.stats.wording import display_factor, display_unit, short_unit
 
 CERTIFICATE_FORMAT_VERSION = 1
 
@@ -29,7 +31,7 @@ def certificate_data(found: Check, baseline: Path) -> dict[str, Any]:
         "level": SIGNIFICANCE_LEVEL,
         "claims": [_claim(each) for each in found.verdicts if each.metric is not None],
         "run": _run_provenance(found),
-        "changes": [str(each) for each in found.changes],
+        "changes": [change_text(each) for each in found.changes],
         "baseline": {"sha256": sha256(baseline), "measured": found.measured},
         "lexbench": __version__,
     }
@@ -68,7 +70,7 @@ def _claim(verdict: Verdict) -> dict[str, Any]:
         "margin": verdict.tolerance,
         "status": verdict.status.value,
     }
-    return {**row, "reason": verdict.reason, "proof": proof_of(verdict)}
+    return {**row, "reason": reason_text(verdict), "proof": proof_of(verdict)}
 
 
 def proof_of(verdict: Verdict) -> dict[str, Any] | None:

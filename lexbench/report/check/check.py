@@ -11,7 +11,7 @@ from lexbench.stats import baseline, records
 from lexbench.stats.cell_outcomes import SettingChange, changed_settings, outcomes_of_cell, texts_not_learned
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import is_score
-from lexbench.stats.pairs import LimitKind
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.regressions import Verdict, VerdictStatus, check_cell_key, judge_cells
 
 
@@ -29,8 +29,8 @@ class Check:
     """Provenance of the baseline."""
     checked: bool = True
     """Whether the baseline has a checksum."""
-    unspoken: list[str] = field(default_factory=list)
-    """Texts whose language the model has not learned, one line each: only large losses of likelihood are found."""
+    unspoken: list[Note] = field(default_factory=list)
+    """Texts whose language the model has not learned: only large losses of likelihood are found."""
     certify: bool = False
     """Whether no loss must be proven, not only not found."""
 
@@ -76,7 +76,7 @@ class Check:
 
 def _at_floor(verdict: Verdict) -> bool:
     limit = verdict.found.limit if verdict.found else None
-    return limit is not None and limit.kind is LimitKind.FLOOR
+    return limit is not None and limit.kind is NoteKind.FLOOR
 
 
 def check_runs(
@@ -114,8 +114,8 @@ def check_runs(
 
 
 def _explain_absence(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
-    if verdict.absent and check_cell_key(verdict.cell) in begun:
-        return replace(verdict, reason="unfinished: repeat the run command to finish it")
+    if verdict.reason == Note(NoteKind.NO_SUCH_CELL) and check_cell_key(verdict.cell) in begun:
+        return replace(verdict, reason=Note(NoteKind.UNFINISHED))
     return verdict
 
 

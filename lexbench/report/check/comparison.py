@@ -1,26 +1,20 @@
 """A comparison as Markdown and as plain data, and the command that prints it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
+from lexbench.core.text import join_first_few, plain_text
 from lexbench.report import formats
-from lexbench.report.grid import Grid, Line, difference_entry, difference_notes
+from lexbench.report.grid import Grid, Line, difference_entry
+from lexbench.report.notes import difference_notes, note_text
 from lexbench.report.verdicts import verdict_text
-from lexbench.stats.compare import Comparison, LengthComparison, TaskComparison, compare_runs
+from lexbench.report.wording import escape_markdown, format_metric_value, format_p_value, format_ratio, metric_format
+from lexbench.stats.compare import Comparison, LengthComparison, TaskComparison, cell_name, compare_runs
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.wording import (
-    display_factor,
-    display_unit,
-    escape_markdown,
-    format_metric_value,
-    format_p_value,
-    format_ratio,
-    join_first_few,
-    metric_format,
-    plain_text,
-)
+from lexbench.stats.metrics import display_factor, display_unit
 
 COMPARISON_LEGEND = f"""\
 B minus A over the same questions. Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over
@@ -34,8 +28,23 @@ def compare_command(
     a: Path, b: Path, *, select_a: Sequence[str] = (), select_b: Sequence[str] = (), as_data: bool = False
 ) -> str:
     """`lexbench compare`: the text to print."""
-    found = compare_runs(a, b, select_a, select_b)
+    found = compared_runs(a, b, select_a, select_b)
     return formats.as_json(comparison_data(found)) if as_data else comparison_markdown(found)
+
+
+def compared_runs(
+    a: Sequence[Path] | Path,
+    b: Sequence[Path] | Path,
+    select_a: Sequence[str] = (),
+    select_b: Sequence[str] = (),
+    only: Collection[str] | None = None,
+) -> Comparison:
+    """Compare side B with side A as `compare_runs`; ConfigError where no question is the same on both sides, too."""
+    found = compare_runs(a, b, select_a, select_b, only)
+    reasons = [entry.apart for task in found.tasks for entry in task.entries]
+    if reasons[0] and all(reasons):
+        raise ConfigError(f"sides cannot be compared: {note_text(reasons[0])}")
+    return found
 
 
 def comparison_markdown(found: Comparison) -> str:
@@ -47,7 +56,7 @@ def comparison_markdown(found: Comparison) -> str:
         lines += _section(task)
     for side, cells in (("A", found.only_a), ("B", found.only_b)):
         if cells:
-            lines.append(f"Only in {side}: {escape_markdown(join_first_few(cells, 3))}.  ")
+            lines.append(f"Only in {side}: {escape_markdown(join_first_few([*map(cell_name, cells)], 3))}.  ")
     lines += [f"Not readable: {escape_markdown(problem)}.  " for problem in found.problems]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -60,10 +69,14 @@ def _changed_settings_lines(found: Comparison) -> Iterator[str]:
         yield f"{plain_text(each.name)}: A {plain_text(each.one)}, B {plain_text(each.other)}"
 
 
+def _task_name(task: TaskComparison) -> str:
+    return f"{task.task} on {task.corpus}" if task.corpus else task.task
+
+
 def _section(task: TaskComparison) -> list[str]:
     """One task: its verdict, its table, its notes."""
     metric = task.metric or ""
-    title = f"## {escape_markdown(task.task)}" + (
+    title = f"## {escape_markdown(_task_name(task))}" + (
         f", {escape_markdown(metric)} ({display_unit(metric)})" if metric else ""
     )
     seeds = len({entry.seed for entry in task.entries}) > 1
@@ -91,10 +104,10 @@ def _row(task: TaskComparison, entry: LengthComparison, seeds: bool) -> Line:
 def _notes(entry: LengthComparison) -> Iterator[str]:
     """Notes on a difference."""
     if entry.found is None:
-        yield entry.apart or "no pairs"
+        yield note_text(entry.apart) if entry.apart else "no pairs"
     else:
         if entry.found.limit:
-            yield f"cannot be told: {entry.found.limit}"
+            yield f"cannot be told: {note_text(entry.found.limit)}"
         yield from difference_notes(entry.found, (entry.found.pairs, entry.found.pairs))
 
 
@@ -107,7 +120,8 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
         "changes": [asdict(each) for each in found.changes],
         "tasks": [
             {
-                **{name: getattr(task, name) for name in ("task", "metric", "trained_length")},
+                "task": _task_name(task),
+                **{name: getattr(task, name) for name in ("metric", "trained_length")},
                 "verdict": verdict_text(task),
                 "unit": display_unit(task.metric or ""),
                 "could_be_missed": task.smallest,
@@ -115,14 +129,14 @@ def comparison_data(found: Comparison) -> dict[str, Any]:
             }
             for task in found.tasks
         ],
-        "only_a": found.only_a,
-        "only_b": found.only_b,
+        "only_a": [*map(cell_name, found.only_a)],
+        "only_b": [*map(cell_name, found.only_b)],
         "problems": found.problems,
     }
 
 
 def _entry(task: TaskComparison, entry: LengthComparison) -> dict[str, Any]:
-    row = {"length": entry.length, "seed": entry.seed, "apart": entry.apart}
+    row = {"length": entry.length, "seed": entry.seed, "apart": entry.apart and note_text(entry.apart)}
     found = entry.found
     if found is None:
         return row
@@ -130,4 +144,4 @@ def _entry(task: TaskComparison, entry: LengthComparison) -> dict[str, Any]:
     numbers = {
         names.get(name, name): number for name, number in found.numbers(display_factor(task.metric or "")).items()
     }
-    return {**row, "limit": str(found.limit) if found.limit else None, **numbers, **found.tests(), **found.counts()}
+    return {**row, "limit": found.limit and note_text(found.limit), **numbers, **found.tests(), **found.counts()}

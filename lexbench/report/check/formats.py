@@ -8,28 +8,33 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
 from lexbench.core.parts import import_optional
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.report import formats
 from lexbench.report.check.certificate import certificate_data, proof_of
 from lexbench.report.check.check import Check, check_runs, tolerances_of
-from lexbench.report.check.text import NoteKind, check_as_markdown, check_notes, terminal_text, verdict_numbers
+from lexbench.report.check.text import (
+    CheckNoteKind,
+    check_as_markdown,
+    check_notes,
+    reason_text,
+    terminal_text,
+    verdict_numbers,
+)
+from lexbench.report.notes import change_text, note_text
+from lexbench.report.wording import escape_markdown, format_p_value
 from lexbench.stats import baseline
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
+from lexbench.stats.metrics import display_factor, display_unit
 from lexbench.stats.regressions import Verdict, VerdictStatus
-from lexbench.stats.wording import (
-    count_with_noun,
-    display_factor,
-    display_unit,
-    escape_markdown,
-    format_p_value,
-    plain_text,
-)
 
 MAX_ANNOTATIONS_OF_KIND = 10
 """Annotations of one kind that GitHub shows per step."""
 SEVERITY_OF_NOTE_KIND = {
-    **dict.fromkeys((NoteKind.LOST, NoteKind.NOT_COMPARABLE, NoteKind.NOT_PROVEN), "error"),
-    **dict.fromkeys((NoteKind.DOUBTED, NoteKind.UNPAIRED, NoteKind.NO_POWER, NoteKind.NOT_READABLE), "warning"),
-    **dict.fromkeys((NoteKind.GAINED, NoteKind.NEW), "notice"),
+    **dict.fromkeys((CheckNoteKind.LOST, CheckNoteKind.NOT_COMPARABLE, CheckNoteKind.NOT_PROVEN), "error"),
+    **dict.fromkeys(
+        (CheckNoteKind.DOUBTED, CheckNoteKind.UNPAIRED, CheckNoteKind.NO_POWER, CheckNoteKind.NOT_READABLE), "warning"
+    ),
+    **dict.fromkeys((CheckNoteKind.GAINED, CheckNoteKind.NEW), "notice"),
 }
 """Level of an annotation, by the kind of its note; other notes have none."""
 
@@ -171,7 +176,7 @@ def check_data(found: Check) -> dict[str, Any]:
         "level": SIGNIFICANCE_LEVEL,
         "comparisons": len(found.compared),
         "changes": [asdict(each) for each in found.changes],
-        "unspoken": found.unspoken,
+        "unspoken": [note_text(each) for each in found.unspoken],
         "problems": found.problems,
         "checksum": found.checked,
         "measured": found.measured,
@@ -184,11 +189,11 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "trained_length")}
     about["method"] = str(cell.method)
     row = {**about, "metric": verdict.metric, "unit": display_unit(metric), "status": verdict.status.value}
-    row["reason"] = verdict.reason
+    row["reason"] = reason_text(verdict)
     if found is not None and found.difference is not None:
         row |= found.numbers(display_factor(metric))
         row |= {name: count for name, count in found.counts().items() if name != "unpaired"}
-    unpaired = str(verdict.unpaired) if verdict.unpaired else None
+    unpaired = change_text(verdict.unpaired) if verdict.unpaired else None
     if verdict.proof is not None:
         row["proof"] = proof_of(verdict)
     return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired}

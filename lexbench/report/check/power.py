@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.report import formats
 from lexbench.report.check.check import check_runs, tolerances_of
 from lexbench.report.grid import Grid
+from lexbench.report.notes import note_text
+from lexbench.report.wording import metric_format, short_unit
 from lexbench.stats.certificates import Proof, clusters_to_prove, fixed_test_clusters
+from lexbench.stats.metrics import display_factor
 from lexbench.stats.regressions import Verdict
-from lexbench.stats.wording import count_with_noun, display_factor, metric_format, plain_text, short_unit
 
 MAX_SIMULATED_CLUSTERS = 4000
 """Clusters beyond which no deployment is simulated."""
@@ -63,6 +66,7 @@ def plan_claims(
     if zero := [name for name, margin in tolerances.items() if margin == 0]:
         raise ConfigError(f"tolerance {zero[0]} must be above 0, got 0: no test proves that nothing is lost")
     found, checked = [], check_runs(folders, file, tolerances, certify=True)
+    unspoken = [*map(note_text, checked.unspoken)]
     for each in checked.verdicts:
         if each.proof is None or each.metric is None:
             continue
@@ -81,9 +85,7 @@ def plan_claims(
             fixed_test_clusters(losses, each.metric, margin),
             fixed_test_clusters(losses, each.metric, margin, margin / 2),
         )
-        found.append(
-            ClaimPower(verdict=each, half=float(half), most=float(most), fixed=planned, unspoken=checked.unspoken)
-        )
+        found.append(ClaimPower(verdict=each, half=float(half), most=float(most), fixed=planned, unspoken=unspoken))
     if not found:
         raise ConfigError("pilot and baseline share no question with a value: run what the baseline was made from")
     return found

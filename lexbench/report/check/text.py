@@ -6,26 +6,22 @@ from enum import Enum
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
+from lexbench.core.text import count_with_noun, join_first_few, join_lengths, plain_text
 from lexbench.report import formats
 from lexbench.report.check.check import Check
 from lexbench.report.grid import Grid, GridEntry, Line
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.metrics import is_score
-from lexbench.stats.pairs import detectable_difference
-from lexbench.stats.regressions import Verdict, VerdictStatus
-from lexbench.stats.wording import (
-    count_with_noun,
-    display_factor,
-    display_unit,
+from lexbench.report.notes import change_text, note_text
+from lexbench.report.wording import (
     escape_markdown,
     format_metric_change,
     format_metric_value,
     format_p_value,
-    join_first_few,
-    join_lengths,
-    plain_text,
     short_unit,
 )
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.metrics import display_factor, display_unit, is_score
+from lexbench.stats.pairs import detectable_difference
+from lexbench.stats.regressions import Verdict, VerdictStatus
 
 STATUSES_IN_ORDER = (
     *(VerdictStatus.PROVEN, VerdictStatus.HELD, VerdictStatus.IMPROVED, VerdictStatus.REGRESSED),
@@ -140,7 +136,7 @@ def _entry(verdict: Verdict) -> GridEntry:
     return GridEntry(text=number or "refused", more="~" if number and verdict.doubted else "")
 
 
-class NoteKind(Enum):
+class CheckNoteKind(Enum):
     """Subject of a note on a check, the worst first; its value begins the line."""
 
     LOST = "lost: "
@@ -166,7 +162,7 @@ class NoteKind(Enum):
 class CheckNote:
     """A note on a check."""
 
-    kind: NoteKind
+    kind: CheckNoteKind
     text: str
 
     def __str__(self) -> str:
@@ -180,25 +176,25 @@ def check_notes(found: Check) -> list[CheckNote]:
     unsealed = (
         [] if found.checked else [f"{plain_text(found.baseline)} has no checksum to tell an edit: --update adds one"]
     )
-    told: dict[NoteKind, Iterable[str]] = {
-        NoteKind.LOST: _verdict_lines(found.of(VerdictStatus.REGRESSED)),
-        NoteKind.NOT_COMPARABLE: _by_reason(found.of(VerdictStatus.NOT_COMPARABLE)),
-        NoteKind.NOT_PROVEN: _verdict_lines(found.of(VerdictStatus.NOT_PROVEN)),
-        NoteKind.PROVEN: _verdict_lines(found.of(VerdictStatus.PROVEN)),
-        NoteKind.DOUBTED: _verdict_lines(doubted),
-        NoteKind.GAINED: _verdict_lines(found.of(VerdictStatus.IMPROVED)),
-        NoteKind.NEW: _by_reason(found.of(VerdictStatus.NEW)),
-        NoteKind.HELD: _by_reason(held),
-        NoteKind.UNSPOKEN: (
-            f"{plain_text(each)}: only large losses of its likelihood are found" for each in found.unspoken
+    told: dict[CheckNoteKind, Iterable[str]] = {
+        CheckNoteKind.LOST: _verdict_lines(found.of(VerdictStatus.REGRESSED)),
+        CheckNoteKind.NOT_COMPARABLE: _by_reason(found.of(VerdictStatus.NOT_COMPARABLE)),
+        CheckNoteKind.NOT_PROVEN: _verdict_lines(found.of(VerdictStatus.NOT_PROVEN)),
+        CheckNoteKind.PROVEN: _verdict_lines(found.of(VerdictStatus.PROVEN)),
+        CheckNoteKind.DOUBTED: _verdict_lines(doubted),
+        CheckNoteKind.GAINED: _verdict_lines(found.of(VerdictStatus.IMPROVED)),
+        CheckNoteKind.NEW: _by_reason(found.of(VerdictStatus.NEW)),
+        CheckNoteKind.HELD: _by_reason(held),
+        CheckNoteKind.UNSPOKEN: (
+            f"{plain_text(note_text(each))}: only large losses of its likelihood are found" for each in found.unspoken
         ),
-        NoteKind.UNPAIRED: _unpaired_notes(found),
-        NoteKind.NO_POWER: _no_power_notes(found),
-        NoteKind.REACH: _undetected_loss_notes(found),
-        NoteKind.CHANGED: map(plain_text, found.changes),
-        NoteKind.NOT_READABLE: map(plain_text, found.problems),
-        NoteKind.NO_CHECKSUM: unsealed,
-        NoteKind.METHOD: _method_notes(found),
+        CheckNoteKind.UNPAIRED: _unpaired_notes(found),
+        CheckNoteKind.NO_POWER: _no_power_notes(found),
+        CheckNoteKind.REACH: _undetected_loss_notes(found),
+        CheckNoteKind.CHANGED: map(change_text, found.changes),
+        CheckNoteKind.NOT_READABLE: map(plain_text, found.problems),
+        CheckNoteKind.NO_CHECKSUM: unsealed,
+        CheckNoteKind.METHOD: _method_notes(found),
     }
     return [CheckNote(kind, text) for kind, texts in told.items() for text in texts]
 
@@ -213,7 +209,7 @@ def verdict_numbers(verdict: Verdict) -> str:
     """Both values, the difference, and the test; or the reason where there are none."""
     found, metric = verdict.found, verdict.metric or ""
     if found is None or found.difference is None or found.baseline_value is None or found.value is None:
-        return verdict.reason
+        return reason_text(verdict)
     ends = found.interval
     between = f" [{format_metric_change(metric, ends.low)}, {format_metric_change(metric, ends.high)}]" if ends else ""
     values = (
@@ -221,16 +217,21 @@ def verdict_numbers(verdict: Verdict) -> str:
         f"{format_metric_value(metric, found.value)}{short_unit(metric)}"
     )
     p = f", p {format_p_value(verdict.p_holm)} after Holm" if verdict.p_holm is not None and verdict.p_holm < 1 else ""
-    reason = f"; {verdict.reason}" if verdict.reason else ""
+    reason = f"; {reason_text(verdict)}" if verdict.reason else ""
     return (
         f"{values} ({format_metric_change(metric, found.difference)}{between}, tolerance "
         f"{verdict.tolerance:g}{p}){reason}"
     )
 
 
+def reason_text(verdict: Verdict) -> str:
+    """Reason beside the numbers of a verdict, or for none; empty without one."""
+    return note_text(verdict.reason) if verdict.reason else ""
+
+
 def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """A line per reason, with its cells."""
-    for reason, group in group_by_key(verdicts, lambda each: each.reason).items():
+    for reason, group in group_by_key(verdicts, reason_text).items():
         yield f"{_places(group)}: {plain_text(reason)}"
 
 
@@ -250,7 +251,7 @@ def _line(verdict: Verdict) -> tuple[str, str, MethodKey, str]:
 
 def _unpaired_notes(found: Check) -> Iterator[str]:
     others = [each for each in found.compared if each.unpaired]
-    for reason, group in group_by_key(others, lambda each: str(each.unpaired)).items():
+    for reason, group in group_by_key(others, lambda each: each.unpaired and change_text(each.unpaired)).items():
         yield f"{_places(group)}: {reason}"
 
 

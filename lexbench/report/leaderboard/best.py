@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from lexbench.core.record import Record, Sample
+from lexbench.report.wording import format_record_value
 from lexbench.stats import metrics
 from lexbench.stats.combine import combine_levels, group_levels
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
-from lexbench.stats.values import format_record_value
 
 Samples = Mapping[str, Sequence[Sample]]
 Row = TypeVar("Row", bound=Hashable)
@@ -44,7 +44,7 @@ def mean_record(records: Sequence[Record], samples: Samples) -> Record:
     return replace(
         records[0],
         value=found.value,
-        low=max(found.low, 0.0) if found.low is not None and metric in metrics.LIKELIHOOD_LABELS else found.low,
+        low=max(found.low, 0.0) if found.low is not None and metric in metrics.LIKELIHOOD_METRICS else found.low,
         high=found.high,
         interval=found.kind,
         **limits,

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from lexbench.core.method_key import MethodKey, sort_by_name
 from lexbench.core.record import Record
+from lexbench.core.text import join_first_few
 from lexbench.report.grid import truncated_share, value_entry
 from lexbench.report.leaderboard.best import RowMark, Samples, as_perplexity, mark_best_rows, mean_record
+from lexbench.report.notes import why_all_alike
 from lexbench.report.tables import floor_lines, realised_line
+from lexbench.report.wording import metric_label
 from lexbench.stats import metrics
-from lexbench.stats.floors import why_all_alike
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
-from lexbench.stats.wording import join_first_few
 
 MEAN_COLUMN, PERPLEXITY_COLUMN = "mean", "perplexity"
 NO_MARK = RowMark()
@@ -126,7 +127,7 @@ def lengths_board(
         found = mark_best_rows(cells, here, samples if corner == "method" else {})
         entries |= {(row, column.name): replace(entries[row, column.name], mark=mark) for row, mark in found.items()}
         limits += _missing_mark_reasons(column, here, found) if corner == "method" else []
-        if why := why_all_alike(list(here.values())):
+        if why := why_all_alike(here.values()):
             limits.append(f"At {column.head} no row can be told from another: {why}.")
     metric = next((record.metric for record in records.values() if record.metric), None)
     if metric == "nll" and len(shared) > 1:
@@ -145,7 +146,7 @@ def lengths_board(
         about={
             **about,
             "metric": metric,
-            "label": metrics.metric_label(metric),
+            "label": metric_label(metric),
             "better": metrics.better_direction(metric),
         },
         corner=corner,

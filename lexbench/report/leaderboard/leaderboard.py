@@ -16,13 +16,14 @@ from lexbench.report.leaderboard.page import FORMAT_WRITERS, Leaderboard
 from lexbench.report.leaderboard.published import find_published_tables as published_tables
 from lexbench.report.leaderboard.summary_boards import summary_board
 from lexbench.report.select import left_out_sentence, named_tasks, tables_to_show
+from lexbench.report.titles import corpus_of, differences_in_brackets, length_heading, table_caption
+from lexbench.report.wording import format_ratio, metric_label
 from lexbench.stats import costs as costs_of_runs
 from lexbench.stats.costs import Cost
 from lexbench.stats.headline import build_headlines as headlines_of
 from lexbench.stats.records import load_cells
 from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES
-from lexbench.stats.tables import Table, build_tables, corpus_of, length_heading, table_caption
-from lexbench.stats.wording import format_ratio
+from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 
 ROW_CHOICES = ("method", "model")
@@ -155,7 +156,7 @@ def boards_by_method(
     boards = []
     for table in headline_metric_tables(every):
         cell = table.cell
-        title = f"{cell.task} on {cell.model}: {table.label}"
+        title = f"{cell.task} on {cell.model}: {metric_label(table.metric)}"
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
         if columns == "summary":
             shown: dict[RowName, Table] = dict.fromkeys(table.methods, table)
@@ -256,7 +257,7 @@ def _boards_of_models(
     shown: dict[RowName, Table] = {}
     for table in group:
         twice = table.cell.model in shown
-        shown[f"{table.cell.model} ({table.differs})" if twice else table.cell.model] = table
+        shown[table.cell.model + (differences_in_brackets(table) if twice else "")] = table
     cell = group[0].cell
     bare = next((table.cell.model for table in group if table.metric == "nll" and columns == "length"), None)
     if bare:
@@ -265,7 +266,7 @@ def _boards_of_models(
             "it anew, or choose other tasks with --task"
         )
     trained = {name: table.cell.trained_length for name, table in shown.items()}
-    title = f"{cell.task} under {method}: {group[0].label}"
+    title = f"{cell.task} under {method}: {metric_label(group[0].metric)}"
     text = (
         f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus_of(cell)}, {cell.backend} in {cell.dtype} "
         f"({cell.kernel}), trained lengths: {', '.join(f'{name} {length}' for name, length in trained.items())}"

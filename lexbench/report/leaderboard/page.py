@@ -10,7 +10,7 @@ from lexbench.report import formats
 from lexbench.report.grid import EMPTY_ENTRY, TRUNCATION_NOTE, Grid, GridEntry
 from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardValue, RowName
 from lexbench.report.leaderboard.published import PublishedTable, published_grid
-from lexbench.stats.wording import escape_markdown
+from lexbench.report.wording import escape_markdown
 
 INTERVALS_SENTENCE = "Brackets hold 95 % intervals."
 INTERVALS_BY_LENGTH_SENTENCE = (

@@ -5,23 +5,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lexbench.core.method_key import MethodKey
+from lexbench.core.text import join_first_few
 from lexbench.report.grid import interval_texts
 from lexbench.report.leaderboard.best import RowMark, Samples
 from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardPlace, BoardValue, RowName, rows_by_name
-from lexbench.stats.combine import SummaryNote, SummaryNoteKind
+from lexbench.report.notes import FAILED_SAMPLE_TREATMENTS, note_text, notes_text
+from lexbench.report.wording import format_signed, metric_label
 from lexbench.stats.costs import Cost, cost_summaries
+from lexbench.stats.notes import Note, NoteKind
+from lexbench.stats.records import sample_count
 from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES, Summary, curve_summaries, effective_lengths
 from lexbench.stats.tables import Table
-from lexbench.stats.values import FAILED_SAMPLE_TREATMENTS, sample_count
-from lexbench.stats.wording import format_signed, join_first_few
 
 SORTING_SUMMARIES = ("area_beyond", "area", "effective_length")
 """Rows are sorted by the first of these with a value."""
 HIGHER_IS_BETTER_SUMMARIES = ("effective_length", "collapse")
 """Summaries of which higher is better; areas and prices follow the metric."""
 METRIC_DIRECTION_SUMMARIES = ("area", "area_beyond", "price", "price_local")
-OWN_NOTES = (SummaryNoteKind.BASELINE, SummaryNoteKind.ENDED)
+OWN_NOTES = (NoteKind.BASELINE, NoteKind.REFUSED_AT, NoteKind.NO_VALUE_AT)
 """Kinds of notes that always stay with their own entry."""
+BEYOND_NOTES = (NoteKind.LONGEST_MEASURED, NoteKind.NEVER_UP_TO)
+"""Kinds of notes on a value that lies beyond every measured length."""
 COST_DIGITS_OF_UNIT = {"seconds per token": ".3g", "bytes per token": ".0f"}
 """Digits by unit. No best mark: intervals leave out what the machine did during one cell and not another."""
 SUMMARY_MEANINGS = {
@@ -96,7 +100,7 @@ def summary_board(
             names.remove(name)
             remarks.append(
                 f"{_column_head(name)}: not shown, "
-                f"{join_first_few([*dict.fromkeys(each.note for each in column.values())], 2)}."
+                f"{join_first_few([*dict.fromkeys(notes_text(each.notes) for each in column.values())], 2)}."
             )
             continue
         side = (
@@ -130,7 +134,7 @@ def summary_board(
         Board(
             title=title,
             caption=caption,
-            about={**about, "metric": table.metric, "label": table.label, "better": table.better},
+            about={**about, "metric": table.metric, "label": metric_label(table.metric), "better": table.better},
             corner=corner,
             rows=rows,
             columns=[BoardColumn(name=name, head=_column_head(name)) for name in names],
@@ -168,16 +172,16 @@ def _column_head(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _summary_sentence(name: str, usual: Sequence[SummaryNote]) -> str:
+def _summary_sentence(name: str, usual: Sequence[Note]) -> str:
     """Meaning of a summary, and the notes that most entries share."""
     if name in HIGHER_IS_BETTER_SUMMARIES and not usual:
         return "as the notes say"
     return (" " if name in HIGHER_IS_BETTER_SUMMARIES else ", ").join(
-        filter(None, [SUMMARY_MEANINGS.get(name), "; ".join(note.text for note in usual)])
+        filter(None, [SUMMARY_MEANINGS.get(name), notes_text(usual)])
     )
 
 
-def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, BoardValue], list[SummaryNote]]:
+def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, BoardValue], list[Note]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
     every = [note for own in notes.values() for note in own if note.kind not in OWN_NOTES]
@@ -218,12 +222,12 @@ def _ranking_values(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
     }
 
 
-def _notes(each: Summary) -> list[SummaryNote]:
+def _notes(each: Summary) -> list[Note]:
     """Notes that the value does not show already."""
-    return [note for note in each.notes if not (_is_lower_limit(each) and note.kind is SummaryNoteKind.BEYOND)]
+    return [note for note in each.notes if not (_is_lower_limit(each) and note.kind in BEYOND_NOTES)]
 
 
-def _entry(each: Summary, usual: Sequence[SummaryNote]) -> BoardValue:
+def _entry(each: Summary, usual: Sequence[Note]) -> BoardValue:
     unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
     value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
     return BoardValue(
@@ -233,7 +237,7 @@ def _entry(each: Summary, usual: Sequence[SummaryNote]) -> BoardValue:
         high=high,
         ends=interval_texts(each.low, each.high, lambda end: _text(each, end)),
         interval=each.interval,
-        notes=tuple(note.text for note in _notes(each) if note not in usual),
+        notes=tuple(note_text(note) for note in _notes(each) if note not in usual),
     )
 
 

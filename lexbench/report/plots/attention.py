@@ -32,7 +32,8 @@ from lexbench.report.plots.style import (
     wrap_name,
     wrap_text,
 )
-from lexbench.stats.tables import Table, length_heading
+from lexbench.report.titles import differences_of, length_heading
+from lexbench.stats.tables import Table
 
 MAX_LENGTH_PANELS = 6
 """Maximum number of panels, one per length."""
@@ -202,7 +203,7 @@ def _line(drawn: Mapping[MethodKey, Look], method: MethodKey, every: int = 1) ->
 
 def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> None:
     count = max(curve.samples for curve in found)
-    differs = f"\n{table.differs}" if table.differs else ""
+    differs = f"\n{differences_of(table)}" if table.differs else ""
     texts = f"{count} text{'s' if count > 1 else ''}"
     about = f"attention over distance of {table.cell.model}, mean over all heads and {texts}{differs}"
     figure.suptitle(wrap_text(about, figure.get_figwidth() - 0.4, 10.0), fontsize=10)

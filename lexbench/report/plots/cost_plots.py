@@ -37,9 +37,9 @@ from lexbench.report.plots.style import (
 )
 from lexbench.report.plots.value_axis import ValueScale
 from lexbench.report.titles import title_of
+from lexbench.report.wording import direction_phrase, metric_label
 from lexbench.stats.costs import Cost, qualities_at_cost
 from lexbench.stats.floors import at_floor
-from lexbench.stats.metrics import direction_phrase
 from lexbench.stats.tables import Table
 
 TIMING_NOTE = "answers timed one by one; comparable within one run on one machine only"
@@ -134,7 +134,9 @@ def _figure(table: Table, points: Sequence[CostPoint], length: int) -> Figure:
     axes = figure.add_subplot()
     scale = _scale(table, points)
     value_axis.draw_value_axis(axes, scale)
-    axes.set_ylabel(wrap_name(table.label + direction_phrase(table.metric), fitting_characters(3.4, 9.0)))
+    axes.set_ylabel(
+        wrap_name(metric_label(table.metric) + direction_phrase(table.metric), fitting_characters(3.4, 9.0))
+    )
     _time_axis(axes, points)
     known = looks.looks_of_methods(table.methods, table.highlight)
     shown = distinguished_methods(table)

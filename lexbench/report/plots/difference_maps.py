@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 
 from lexbench.core.method_key import MethodKey
 from lexbench.report.looks import name_of
+from lexbench.report.notes import SAME_ATTENTION_WORDS, note_text
 from lexbench.report.plots.style import (
     MATPLOTLIB_STYLE,
     REFUSED_CELL_FILL,
@@ -27,11 +28,16 @@ from lexbench.report.plots.style import (
     wrap_name,
 )
 from lexbench.report.titles import title_of
-from lexbench.stats.differences import SAME_ATTENTION_REASON, Difference, Differences, difference_format
+from lexbench.report.wording import (
+    difference_format,
+    direction_phrase,
+    format_ratio,
+    format_record_value,
+    format_signed,
+    metric_label,
+)
+from lexbench.stats.differences import Difference, Differences
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.metrics import direction_phrase
-from lexbench.stats.values import format_record_value
-from lexbench.stats.wording import format_ratio, format_signed
 
 WORSE_TO_BETTER_COLOURS = LinearSegmentedColormap.from_list(
     "worse to better", ["#C04E00", "#F3B98C", "#FFFFFF", "#8FC3E4", "#005F9E"]
@@ -179,7 +185,7 @@ def _entry(
         _text(axes, *place, "refused", color="0.2", fontsize=6.5, bbox=REFUSED_TEXT_BOX)
         return None
     if each.difference is None or each.same_attention:
-        _text(axes, *place, SAME_ATTENTION_REASON if each.same_attention else "no pairs", color="0.3", fontsize=6.5)
+        _text(axes, *place, SAME_ATTENTION_WORDS if each.same_attention else "no pairs", color="0.3", fontsize=6.5)
         return "0.9"
     norm, colours = scale
     share = 1.0 if each.significant else PALE_COLOUR_SHARE
@@ -205,7 +211,10 @@ def _text(axes: Axes, column: int, row: int, text: str, **looks: object) -> None
 
 def _heading(found: Differences, width: float) -> str:
     table = found.table
-    lines = [*title_of(table).split("\n"), f"{table.label}: method minus {name_of(found.baseline)}, same questions"]
+    lines = [
+        *title_of(table).split("\n"),
+        f"{metric_label(table.metric)}: method minus {name_of(found.baseline)}, same questions",
+    ]
     return "\n".join(wrap_name(line, fitting_characters(width - 0.3, 9.5)) for line in lines)
 
 
@@ -221,5 +230,5 @@ def _number_rows(found: Differences, rows: Sequence[MethodKey]) -> Iterator[list
             each = found.entries.get((method, length))
             if each is not None:
                 multiple = length / found.table.cell.trained_length
-                about = {"multiple": multiple, "unit": found.unit}
+                about = {"multiple": multiple, "unit": found.unit, "apart": each.apart and note_text(each.apart)}
                 yield [about[name] if name in about else getattr(each, name) for name in NUMBER_FILE_COLUMNS]

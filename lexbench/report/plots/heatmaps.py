@@ -31,10 +31,9 @@ from lexbench.report.plots.style import (
     wrap_text,
 )
 from lexbench.report.titles import title_of
+from lexbench.report.wording import direction_phrase, format_ratio, metric_label
 from lexbench.stats.intervals import Interval, mean_interval
-from lexbench.stats.metrics import direction_phrase
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import format_ratio
 
 STRATA_COUNTS = (8, 4, 2)
 MIN_STRATUM_SAMPLES = 2
@@ -148,13 +147,13 @@ def _figure(table: Table, strata: Sequence[Stratum], look: PanelSize) -> Figure:
     bar = figure.colorbar(
         mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis"),
         ax=axes,
-        label=f"{wrap_name(table.label, 30)}{small}",
+        label=f"{wrap_name(metric_label(table.metric), 30)}{small}",
         shrink=min(1.0, 3.2 / size[1]),
         anchor=(0.0, 1.0),
         aspect=18,
     )
     bar.outline.set_visible(False)
-    about = f"{title_of(table)}\n{table.label}{direction_phrase(table.metric)} by depth and length"
+    about = f"{title_of(table)}\n{metric_label(table.metric)}{direction_phrase(table.metric)} by depth and length"
     figure.suptitle(wrap_text(about, size[0] - 0.4, 10.0), fontsize=10)
     figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
     figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)

@@ -37,10 +37,9 @@ from lexbench.report.plots.style import (
 )
 from lexbench.report.plots.value_axis import ValueScale
 from lexbench.report.titles import title_of
+from lexbench.report.wording import direction_phrase, format_ratio, metric_label
 from lexbench.stats.differences import Difference, Differences
-from lexbench.stats.metrics import direction_phrase
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import format_ratio
 
 FLOOR_LINE: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
 MIN_DRAWN_FLOOR = 0.01
@@ -69,7 +68,7 @@ def over_length_figure(table: Table, found: Differences | None = None) -> Notebo
     shown = looks.family_panels(table.methods, table.highlight)
     known = looks.looks_of_methods(table.methods, table.highlight)
     scale = value_axis.scale_of_table(table)
-    level = table.label + direction_phrase(table.metric)
+    level = metric_label(table.metric) + direction_phrase(table.metric)
     if found is None or found.empty:
         made, panels = panels_for(shown, title_of(table), LENGTH_AXIS_LABEL, level)
         for axes, (_, methods) in zip(panels, shown, strict=True):
@@ -87,7 +86,7 @@ def over_length_figure(table: Table, found: Differences | None = None) -> Notebo
 
 def difference_label(found: Differences) -> str:
     """Name of the axis of differences."""
-    what = "" if found.table.metric == "nll" else f"{found.table.label}, "
+    what = "" if found.table.metric == "nll" else f"{metric_label(found.table.metric)}, "
     base = "the unmodified model" if found.baseline == BASELINE_METHOD else found.baseline
     return f"minus {base}: {what}{found.unit}{direction_phrase(found.table.metric)}"
 

@@ -33,9 +33,9 @@ from lexbench.report.plots.value_axis import ValueScale
 from lexbench.report.select import check_highlight, named_methods, named_tasks
 from lexbench.report.tables import headline_tables
 from lexbench.report.titles import short_title_of
+from lexbench.report.wording import direction_phrase, metric_label
 from lexbench.stats import records
 from lexbench.stats.differences import Differences, paired_differences
-from lexbench.stats.metrics import direction_phrase
 from lexbench.stats.tables import Table
 
 WIDTH_INCHES_OF_SIZE = {
@@ -170,7 +170,7 @@ def paper_figure(
             _floor_above(axes, table, scale)
             axes.set_ylabel(
                 wrap_text(
-                    table.label + direction_phrase(table.metric),
+                    metric_label(table.metric) + direction_phrase(table.metric),
                     PANEL_HEIGHT_SHARE * each,
                     mpl.rcParams["font.size"],
                     3,
@@ -301,7 +301,7 @@ def _level_dots(
     left, right = axes.get_xlim()
     if left <= (level := over_length.visible_floors(table).get(length, math.inf)) <= right:
         axes.axvline(level, zorder=0, **over_length.FLOOR_LINE)
-    axes.set_xlabel(f"{table.label} at {length:,} tokens{direction_phrase(table.metric)}")
+    axes.set_xlabel(f"{metric_label(table.metric)} at {length:,} tokens{direction_phrase(table.metric)}")
 
 
 def _arrow_start_value(table: Table, found: Sequence[Record]) -> float:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.report.plots.style import value_limits
-from lexbench.stats.metrics import MEASURE_LABELS
+from lexbench.stats.metrics import MEASURE_METRICS
 from lexbench.stats.tables import Table
 
 LOGARITHMIC_METRICS = ("perplexity", "word_perplexity")
@@ -117,7 +117,7 @@ def scale_of_table(table: Table) -> ValueScale:
         method: [(each.value, each.low, each.high) for each in table.of(method) if each.value is not None]
         for method in table.methods
     }
-    if any(curves.values()) and (table.metric in MEASURE_LABELS or not (table.scored or table.better < 0)):
+    if any(curves.values()) and (table.metric in MEASURE_METRICS or not (table.scored or table.better < 0)):
         return full_scale(curves)
     return scale_of(curves, table.scored, table.metric in LOGARITHMIC_METRICS)
 

@@ -3,7 +3,7 @@ import pytest
 
 from lexbench import Sample
 from lexbench.parts.kv.divergence import judge_divergence, judge_losses, level, losses_of, slope
-from lexbench.stats.metrics import metric_label
+from lexbench.report.wording import metric_label
 
 
 def sample(index: int, kld: float, cluster: str | None = None, same_top: float = 1.0) -> Sample:

@@ -14,12 +14,15 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from scipy.stats import binomtest, permutation_test, t, ttest_ind
 
 from lexbench.core.method_key import MethodKey
+from lexbench.report import notes
 from lexbench.report.check.check import Check, check_runs, tolerances_of
 from lexbench.report.check.formats import check_command, check_data, github_annotations, junit_xml
-from lexbench.report.check.text import check_as_markdown, terminal_text
-from lexbench.stats import baseline, regressions
-from lexbench.stats.cell_outcomes import CellOutcomes, outcomes_of_cell
+from lexbench.report.check.text import check_as_markdown, reason_text, terminal_text
+from lexbench.report.notes import change_text
+from lexbench.stats import baseline
+from lexbench.stats.cell_outcomes import CellOutcomes, SettingChange, outcomes_of_cell
 from lexbench.stats.intervals import cluster_sums, skewed_p, unpaired_interval, unpaired_p
+from lexbench.stats.notes import NoteKind
 from lexbench.stats.regressions import Verdict, VerdictStatus, judge_cells
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
@@ -52,7 +55,7 @@ def test_the_p_value_of_answers_that_were_right_is_a_coin_s() -> None:
     assert (verdict.found.baseline_value, verdict.found.value, verdict.found.difference) == (1.0, 0.625, -0.375)
     fewer = one(answers("yarn", right(16, 16)), answers("yarn", right(12, 16)), accuracy=0)
     assert (fewer.p, fewer.status.value) == (1 / 16, "held")
-    assert fewer.reason == "a loss beyond the tolerance, not significant"
+    assert reason_text(fewer) == "a loss beyond the tolerance, not significant"
 
 
 def test_the_tolerance_is_given_to_every_question_before_the_test() -> None:
@@ -112,7 +115,12 @@ def test_an_unchanged_run_holds_without_noise() -> None:
     cells = [texts("pi", [3.0, 3.5, 4.0]), answers("pi", right(2, 3))]
     for verdict in judged(cells, cells, {"nll": 0, "accuracy": 0}):
         assert verdict.found is not None
-        assert (verdict.status.value, verdict.reason, verdict.p, verdict.found.difference) == ("held", "", 1.0, 0.0)
+        assert (verdict.status.value, reason_text(verdict), verdict.p, verdict.found.difference) == (
+            "held",
+            "",
+            1.0,
+            0.0,
+        )
 
 
 def test_what_kernels_differ_by_is_no_loss_even_without_tolerance() -> None:
@@ -141,7 +149,7 @@ def test_another_seed_is_compared_by_welch_s_test() -> None:
     assert verdict.found is not None and verdict.found.interval is not None
     assert (verdict.found.interval.low, verdict.found.interval.high) == pytest.approx((ends.low, ends.high), rel=1e-6)
     assert verdict.found.interval.kind == "welch"
-    assert str(verdict.unpaired) == "seed 0 -> 1"
+    assert verdict.unpaired and change_text(verdict.unpaired) == "seed 0 -> 1"
     assert verdict.status.value == "regressed"
 
 
@@ -186,7 +194,7 @@ def test_another_state_of_the_corpus_is_other_questions_and_another_place_is_not
     old = texts("pi", [3.0] * 8)
     newer = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
     verdict = one(old, texts("pi", [3.1, 3.2] * 4, identity=newer))
-    assert str(verdict.unpaired) == "corpus.fingerprint 20f4 -> 99ff"
+    assert verdict.unpaired and change_text(verdict.unpaired) == "corpus.fingerprint 20f4 -> 99ff"
     here = {"corpus": {"name": "files", "path": "/home/a", "fingerprint": "20f4"}}
     there = {"corpus": {"name": "files", "path": "/runner/b", "fingerprint": "20f4"}}
     moved = one(
@@ -204,7 +212,7 @@ def test_seeds_are_paired_with_themselves_first() -> None:
     old = [texts("pi", [3.0 + seed] * 8, seed=seed) for seed in (0, 1)]
     new = [texts("pi", [3.0 + seed] * 8, seed=seed) for seed in (1, 2)]
     found = judged(old, new)
-    assert [(each.cell.seed, each.unpaired and str(each.unpaired)) for each in found] == [(1, None), (2, "seed 0 -> 2")]
+    assert [(each.cell.seed, each.unpaired) for each in found] == [(1, None), (2, SettingChange("seed", "0", "2"))]
 
 
 # By rule
@@ -212,7 +220,7 @@ def test_seeds_are_paired_with_themselves_first() -> None:
 
 def test_what_is_no_longer_answered_is_regressed() -> None:
     verdict = one(answers("yarn", right(4, 8)), refused("yarn"))
-    assert (verdict.status.value, verdict.reason) == (
+    assert (verdict.status.value, reason_text(verdict)) == (
         "regressed",
         "refused, and measured in the baseline: out of memory",
     )
@@ -222,7 +230,7 @@ def test_what_is_no_longer_answered_is_regressed() -> None:
     ]
     verdict = one(texts("pi", [3.0] * 8), FinishedCell(failed.cell, lost))
     assert verdict.status.value == "regressed"
-    assert verdict.reason == "2 questions of 8 failed that the baseline answers: no finite likelihood"
+    assert reason_text(verdict) == "2 questions of 8 failed that the baseline answers: no finite likelihood"
     every = [replace(each, failed="the server is gone", nll=None) for each in failed.samples]
     assert one(texts("pi", [3.0] * 8), FinishedCell(failed.cell, every)).status.value == "regressed"
     unlike = FinishedCell(texts("pi", [3.0] * 8, seed=1).cell, lost)
@@ -250,9 +258,9 @@ def test_a_likelihood_that_is_not_a_number_has_failed() -> None:
 def test_refusals_that_stay_hold_and_those_that_end_are_new() -> None:
     beside = answers("none", right(8, 8))
     _, both = judged([beside, refused("yarn")], [beside, refused("yarn", reason="too short")])
-    assert (both.status.value, both.reason) == ("held", "refused, as in the baseline: too short")
+    assert (both.status.value, reason_text(both)) == ("held", "refused, as in the baseline: too short")
     _, ended = judged([beside, refused("yarn")], [beside, answers("yarn", right(4, 8))])
-    assert (ended.status.value, ended.reason) == ("new", "refused in the baseline: out of memory")
+    assert (ended.status.value, reason_text(ended)) == ("new", "refused in the baseline: out of memory")
     for run in (refused("yarn"), answers("yarn", right(4, 8))):
         with pytest.raises(ValueError, match=r"^baseline has refused all cells that both hold \(out of memory\): "):
             judged([refused("yarn")], [run])
@@ -270,7 +278,7 @@ def test_refusals_that_stay_hold_and_those_that_end_are_new() -> None:
 def test_questions_of_another_kind_are_not_comparable(changed: dict[str, Any], reason: str) -> None:
     old = texts("pi", [3.0] * 8, identity={"model": {"name": "lexlet", "begins_with": [0]}})
     verdict = one(old, texts("pi", [3.0] * 8, **changed))
-    assert verdict.status.value == "not comparable" and verdict.reason.startswith(reason)
+    assert verdict.status.value == "not comparable" and reason_text(verdict).startswith(reason)
 
 
 def test_what_only_a_newer_version_knows_of_a_task_does_not_part_it() -> None:
@@ -283,13 +291,13 @@ def test_another_question_under_the_same_name_is_not_comparable() -> None:
     odd = [replace(each, bytes=17) if each.index == 3 else each for each in new.samples]
     verdict = one(texts("pi", [3.0] * 8), FinishedCell(new.cell, odd))
     assert verdict.status.value == "not comparable"
-    assert verdict.reason.startswith("question 3 is another one, though task version, seed and corpus agree")
+    assert reason_text(verdict).startswith("question 3 is another one, though task version, seed and corpus agree")
 
 
 def test_questions_that_were_left_out_are_not_comparable() -> None:
     verdict = one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 6))
     assert verdict.status.value == "not comparable"
-    assert verdict.reason.startswith("2 of the baseline's 8 questions are missing: run with n=8")
+    assert reason_text(verdict).startswith("2 of the baseline's 8 questions are missing: run with n=8")
     assert one(texts("pi", [3.0] * 6), texts("pi", [3.0] * 8)).status.value == "held"
 
 
@@ -299,7 +307,9 @@ def test_fewer_questions_of_another_seed_are_not_comparable() -> None:
         verdict = one(answers("yarn", right(12, 12)), answers("yarn", after, seed=1))
         assert verdict.status.value == "not comparable"
         missing = 12 - len(after)
-        assert verdict.reason == f"{missing} of the baseline's 12 questions are missing: run with n=12, or --update"
+        assert (
+            reason_text(verdict) == f"{missing} of the baseline's 12 questions are missing: run with n=12, or --update"
+        )
     assert one(answers("yarn", right(12, 12)), answers("yarn", right(12, 12), seed=1)).status.value == "held"
     assert one(answers("yarn", right(12, 12)), answers("yarn", right(20, 20), seed=1)).status.value == "held"
     other = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
@@ -311,7 +321,7 @@ def test_fewer_questions_never_hold_even_where_nothing_is_compared_by_default() 
     beside = answers("none", right(8, 8))
     _, found = judged([beside, old], [beside, new])
     assert (found.status.value, found.metric) == ("not comparable", None)
-    assert found.reason == "2 of the baseline's 8 questions are missing: run with n=8, or --update"
+    assert reason_text(found) == "2 of the baseline's 8 questions are missing: run with n=8, or --update"
 
 
 def test_a_loss_that_other_questions_cannot_prove_does_not_hold() -> None:
@@ -320,10 +330,10 @@ def test_a_loss_that_other_questions_cannot_prove_does_not_hold() -> None:
     assert (seed.status.value, seed.found and seed.found.difference) == ("not comparable", -0.125)
     assert seed.p is not None and seed.p > 0.05
     lost = "a loss beyond the tolerance, not significant on different questions"
-    assert seed.reason == f"{lost}: run with seed=0, or raise n"
+    assert reason_text(seed) == f"{lost}: run with seed=0, or raise n"
     other = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
     corpus = one(texts("pi", [3.0, 3.4] * 4), texts("pi", [3.1, 3.4] * 4, identity=other))
-    assert (corpus.status.value, corpus.reason) == (
+    assert (corpus.status.value, reason_text(corpus)) == (
         "not comparable",
         f"{lost}: run on the baseline's corpus, or raise n",
     )
@@ -349,7 +359,7 @@ def test_a_loss_that_no_test_could_show_is_not_comparable_and_one_within_toleran
         1 / 16,
         1 / 16,
     )
-    assert verdict.reason == (
+    assert reason_text(verdict) == (
         "a loss beyond the tolerance, and 4 clusters are too few to test it among 1 comparison: raise n"
     )
     assert one(texts("pi", [3.0] * 4), texts("pi", [3.01] * 4)).status.value == "held"
@@ -368,15 +378,15 @@ def test_a_loss_beyond_the_floor_is_judged_as_any_other() -> None:
     # 4 clusters: the smallest p is 1/16, above 0.05.
     verdict = one(worse_than_counting([3, 3.1, 3.2, 3.3]), worse_than_counting([8, 8.1, 8.2, 8.3]))
     assert (verdict.status.value, verdict.p) == ("not comparable", 1 / 16)
-    assert verdict.reason.startswith("a loss beyond the tolerance, and 4 clusters are too few")
+    assert reason_text(verdict).startswith("a loss beyond the tolerance, and 4 clusters are too few")
     within = one(worse_than_counting([3, 3.1, 3.2, 3.3]), worse_than_counting([3.01, 3.11, 3.21, 3.31]))
-    assert (within.status.value, within.reason) == (
+    assert (within.status.value, reason_text(within)) == (
         "held",
         "cannot be told: both are worse than the bigram floor (1.500)",
     )
     sides = [answers("yarn", scores) for scores in ([0, 0, 0, 1], [0, 0, 0, 0])]
     guessed = [replace(side, samples=[replace(each, chance=0.25) for each in side.samples]) for side in sides]
-    assert one(*guessed).reason.startswith("cannot be told: both")
+    assert reason_text(one(*guessed)).startswith("cannot be told: both")
 
 
 def test_scores_beside_the_headline_are_compared_where_they_are_named() -> None:
@@ -414,7 +424,7 @@ def test_a_measure_named_for_one_length_is_compared_there_alone() -> None:
         (64, "resolution", "regressed"),
         (128, None, "held"),
     ]
-    assert found[1].reason == "nothing that is compared by default"
+    assert reason_text(found[1]) == "nothing that is compared by default"
     both = judged(old, new, {"resolution": 0.01, "resolution@64": 2.0})
     assert [each.status.value for each in both] == ["held", "regressed"]
 
@@ -424,7 +434,7 @@ def test_a_loss_of_just_the_tolerance_holds(points: int) -> None:
     """In floats 100 (0.93 - 0.86) is 7.000000000000001."""
     old, new = (answers("yarn", [share] * 4) for share in (0.93, (93 - points) / 100))
     verdict = one(old, new, accuracy=points)
-    assert (verdict.status.value, verdict.reason) == ("held", "")
+    assert (verdict.status.value, reason_text(verdict)) == ("held", "")
     assert one(old, new, accuracy=points - 0.01).status.value == "not comparable"  # 4 clusters are too few
 
 
@@ -597,7 +607,7 @@ def test_unfinished_cells_and_broken_files_are_said(tmp_path: Path) -> None:
     (tmp_path / "new/cells" / f"{cells[1].cell.id}.parquet").write_bytes(b"PAR1")
     found = check_runs(run, tmp_path / "b.json")
     assert found.code == 2
-    assert {str(each.cell.method): each.reason for each in found.of(VerdictStatus.NOT_COMPARABLE)} == {
+    assert {str(each.cell.method): reason_text(each) for each in found.of(VerdictStatus.NOT_COMPARABLE)} == {
         "pi": "the run has no such cell: run what the baseline was made from, or --update",
         "yarn": "unfinished: repeat the run command to finish it",
     }
@@ -605,16 +615,16 @@ def test_unfinished_cells_and_broken_files_are_said(tmp_path: Path) -> None:
 
 
 def test_no_word_of_a_reason_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a reason: the same marks; with another one: an unfinished cell is known all the same."""
-    monkeypatch.setattr(regressions, "NO_SUCH_CELL", "qqq")
+    """Without a reason: the same marks; in other words: an unfinished cell is known all the same."""
+    monkeypatch.setitem(notes.WORDS_OF_NOTE, NoteKind.NO_SUCH_CELL, "qqq")
     base = [answers("yarn", right(8, 8)), texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)]
     run = folder(tmp_path / "new", answers("yarn", right(7, 8)), base[1])
     baseline.update_baseline(folder(tmp_path / "old", *base), tmp_path / "b.json")
     Store(run[0]).append(base[2].cell, base[2].samples[0])
     found = check_runs(run, tmp_path / "b.json")
     [unfinished] = found.of(VerdictStatus.NOT_COMPARABLE)
-    assert unfinished.reason == "unfinished: repeat the run command to finish it"
-    silent = [replace(each, reason="") for each in found.verdicts]
+    assert reason_text(unfinished) == "unfinished: repeat the run command to finish it"
+    silent = [replace(each, reason=None) for each in found.verdicts]
     other = Check(baseline="b.json", verdicts=silent, changes=[], problems=[], measured=[])
     tables = [
         [line for line in check_as_markdown(each).splitlines() if line.startswith("|")] for each in (found, other)
@@ -893,8 +903,8 @@ def test_what_fails_now_is_counted_beside_what_failed_before_on_other_questions(
         return FinishedCell(made.cell, gone)
 
     same, more = one(failing(2, 0), failing(2, 1)), one(failing(2, 0), failing(3, 1))
-    assert same.status.value in ("held", "not comparable") and "failed" not in same.reason
-    assert more.status.value == "regressed" and "1 question of 8 failed that the baseline answers" in more.reason
+    assert same.status.value in ("held", "not comparable") and "failed" not in reason_text(same)
+    assert more.status.value == "regressed" and "1 question of 8 failed that the baseline answers" in reason_text(more)
 
 
 def test_how_many_clusters_a_loss_needs_grows_with_the_comparisons() -> None:
@@ -906,7 +916,7 @@ def test_how_many_clusters_a_loss_needs_grows_with_the_comparisons() -> None:
         first, *rest = judged(before, after)
         assert (first.status.value, {each.status.value for each in rest}) == (status, {"held"} if rest else set())
         if status == "not comparable":
-            assert first.reason == (
+            assert reason_text(first) == (
                 "a loss beyond the tolerance, and 6 clusters are too few to test it among 4 comparisons: raise n"
             )
 

@@ -14,6 +14,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.record import Record, Sample
 from lexbench.parts.exchange.files import common
 from lexbench.parts.exchange.files.common import File, SharedDetails
+from lexbench.report.wording import metric_label
 from lexbench.stats import metrics
 from lexbench.stats.intervals import CONFIDENCE_LEVEL
 from lexbench.store.format import FinishedCell
@@ -121,12 +122,12 @@ def _result_entry(finished: FinishedCell, record: Record) -> dict[str, Any]:
         "metric_config": {
             "evaluation_description": finished.cell.protocol,
             "metric_id": record.metric if scored else f"{SOURCE_NAME}.{record.metric}",
-            "metric_name": metrics.metric_label(record.metric),
-            "metric_unit": "proportion" if scored else metrics.metric_label(record.metric),
+            "metric_name": metric_label(record.metric),
+            "metric_unit": "proportion" if scored else metric_label(record.metric),
             "metric_parameters": {"length": finished.cell.length, "multiple": record.multiple},
             "lower_is_better": metrics.better_direction(record.metric) < 0,
             "score_type": "continuous",
-            "min_score": 0.0 if scored or record.metric in metrics.LIKELIHOOD_LABELS else "-Infinity",
+            "min_score": 0.0 if scored or record.metric in metrics.LIKELIHOOD_METRICS else "-Infinity",
             "max_score": 1.0 if scored else "Infinity",
         },
         "score_details": {"score": record.value, "details": said, "uncertainty": uncertainty},

@@ -7,21 +7,16 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.groups import group_by_key
+from lexbench.core.text import join_first_few, plain_text
 from lexbench.parts.exchange.files.sample_logs import Line, columns_of, is_log, read
 from lexbench.report import formats
-from lexbench.report.grid import Grid, difference_entry, difference_notes
+from lexbench.report.grid import Grid, difference_entry
 from lexbench.report.grid import Line as Row
+from lexbench.report.notes import difference_notes
+from lexbench.report.wording import escape_markdown, format_p_value
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.metrics import is_score
+from lexbench.stats.metrics import display_factor, display_unit, is_score
 from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, detectable_difference, paired_difference
-from lexbench.stats.wording import (
-    display_factor,
-    display_unit,
-    escape_markdown,
-    format_p_value,
-    join_first_few,
-    plain_text,
-)
 
 __all__ = ["compare", "compare_command", "data_of", "is_log", "markdown"]
 

@@ -15,12 +15,13 @@ from huggingface_hub.repocard_data import eval_results_to_model_index
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record
+from lexbench.core.text import join_first_few, plain_text
 from lexbench.parts.exchange.hub.card_yaml import BYTE_ORDER_MARK, read_head, set_head_key
 from lexbench.report.leaderboard.leaderboard import headline_metric_tables
-from lexbench.stats import metrics
+from lexbench.report.titles import differences_of
+from lexbench.report.wording import format_ratio, metric_label
 from lexbench.stats.intervals import CONFIDENCE_LEVEL
 from lexbench.stats.tables import Table, build_tables
-from lexbench.stats.wording import format_ratio, join_first_few, plain_text
 from lexbench.store.format import FinishedCell
 
 SOURCE_NAME, SOURCE_URL = "lexbench", "https://pypi.org/project/lexbench/"
@@ -117,7 +118,7 @@ def _curve_results(curve: _CardCurve) -> list[EvalResult]:
     huggingface_hub merges results with the same type and configuration, whatever their arguments.
     """
     table, cell = curve.table, curve.table.cell
-    differs = f" ({plain_text(table.differs)})" if table.differs else ""
+    differs = f" ({plain_text(differences_of(table))})" if table.differs else ""
     corpus = f" on {plain_text(cell.corpus)}" if cell.corpus else ""
     setting = f", setting {table.setting}" if curve.rivals else ""
     return [
@@ -129,9 +130,7 @@ def _curve_results(curve: _CardCurve) -> list[EvalResult]:
             dataset_config=f"{cell.task}, method {curve.method}{setting}",
             dataset_args=_measurement_conditions(curve),
             metric_type=str(record.metric),
-            metric_name=(
-                f"{metrics.metric_label(record.metric)} at {record.length} tokens ({format_ratio(record.multiple)})"
-            ),
+            metric_name=(f"{metric_label(record.metric)} at {record.length} tokens ({format_ratio(record.multiple)})"),
             metric_value=record.value,
             metric_args=_interval_and_counts(record),
             verified=False,

@@ -27,6 +27,7 @@ from lexbench.parts.search.longrope_search.evolution import (
     FactorCandidate,
     search_factors,
 )
+from lexbench.report.notes import note_text
 from lexbench.runner.answers import answer_question, sample_of_answer
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
@@ -192,7 +193,8 @@ def _language_not_learned(loaded: Backend, model: Model, corpus: Corpus, n: int,
         sample_of_answer(task, loaded.tokenizer, question, answer_question(loaded, question)) for question in questions
     ]
     found, levels = outcomes_of_samples(samples, "nll"), floors.floors_of_samples(samples, "nll")
-    return floors.language_not_learned_by_outcomes(model.name, BASELINE_METHOD, length, found, levels)
+    unspoken = floors.language_not_learned_by_outcomes(model.name, BASELINE_METHOD, length, found, levels)
+    return note_text(unspoken) if unspoken else None
 
 
 def _check_options(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:

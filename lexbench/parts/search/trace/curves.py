@@ -6,9 +6,9 @@ import matplotlib as mpl
 
 from lexbench.parts.search.trace.trace import Traced
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, NotebookFigure, save_figure, series_style
+from lexbench.report.wording import metric_label
 from lexbench.stats.floors import standing_of_outcomes
-from lexbench.stats.metrics import metric_label
-from lexbench.stats.wording import display_factor
+from lexbench.stats.metrics import display_factor
 
 
 def draw(found: Traced, stem: Path) -> None:

@@ -5,24 +5,24 @@ from pathlib import Path
 
 from lexbench.core.files import write_text
 from lexbench.core.groups import group_by_key
+from lexbench.core.text import count_with_noun, join_lengths
 from lexbench.parts.search.trace.curves import draw
 from lexbench.parts.search.trace.falls import Fall
 from lexbench.parts.search.trace.measure import Column
 from lexbench.parts.search.trace.trace import Traced
 from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
-from lexbench.stats.metrics import better_direction, direction_phrase, metric_label
-from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
-from lexbench.stats.wording import (
-    count_with_noun,
-    display_factor,
+from lexbench.report.wording import (
+    direction_phrase,
     escape_markdown,
     format_metric_value,
     format_signed,
-    join_lengths,
     metric_format,
+    metric_label,
     short_unit,
 )
+from lexbench.stats.metrics import better_direction, display_factor
+from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
 
 PAGE_STEM = "trace"
 """Stem of the page and its figure."""
@@ -112,8 +112,7 @@ def _columns(columns: Iterable[Column]) -> str:
 def _interval(each: PairedDifference, metric: str) -> str:
     """A difference with its interval and unit."""
     entry = difference_entry(each, metric_format(metric), display_factor(metric))
-    ends = f" [{', '.join(entry.ends)}]" if entry.ends else ""
-    return f"{entry.text}{ends}{short_unit(metric)}"
+    return f"{entry.text_with_interval}{short_unit(metric)}"
 
 
 def _fall(found: Traced, fall: Fall) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.text import count_with_noun
 from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words, files_of
 from lexbench.parts.search.trace.choose import N_FINALISTS, TracedFinalist, order, rank_finalists
 from lexbench.parts.search.trace.falls import Fall, Harm, falls, harms
@@ -21,7 +22,6 @@ from lexbench.parts.search.trace.measure import (
 )
 from lexbench.parts.search.trace.settings import Settings
 from lexbench.stats.pairs import correct_by_holm, paired_difference
-from lexbench.stats.wording import count_with_noun
 
 LOOK_INTERVAL_SECONDS = 15.0
 """Seconds between two looks for checkpoints; a folder is read if its files have not changed in between."""

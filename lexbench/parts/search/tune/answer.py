@@ -6,15 +6,16 @@ from collections import Counter
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.core.text import count_with_noun
 from lexbench.parts.search.tune.ranking import Finalist
 from lexbench.parts.search.tune.result import TuneResult
 from lexbench.parts.search.tune.search import LeftOut
 from lexbench.parts.search.tune.space import Candidate
 from lexbench.report.grid import difference_entry
 from lexbench.report.rivals import method_name
+from lexbench.report.wording import format_p_value
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, Interval, min_sign_flip_p
 from lexbench.stats.pairs import PairedDifference
-from lexbench.stats.wording import count_with_noun, format_p_value
 
 MAX_NAMED_CANDIDATES = 3
 """Candidates above the price to name."""
@@ -60,8 +61,7 @@ def _effect(result: TuneResult) -> str:
     found = ""
     if row.needles is not None and row.needles.value is not None:
         entry = difference_entry(row.needles, ".0f", 100, missing="–")
-        ends = f" [{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
-        found = f" and {entry.text}{ends} points of needles, of which it finds {row.needles.value:.2f}"
+        found = f" and {entry.text_with_interval} points of needles, of which it finds {row.needles.value:.2f}"
     floored = f" Its text is no better there than {result.floored}." if result.floored else ""
     limit = f"the limit is {result.settings.price:g}{', which its interval straddles' if row.doubtful else ''}"
     return (

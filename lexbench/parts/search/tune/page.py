@@ -9,6 +9,7 @@ from typing import Any
 from lexbench.core import machine
 from lexbench.core.files import write_text
 from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.methods import export
 from lexbench.parts.search.tune.answer import dear, extend_arguments, gain, paragraph, row_name, text_to_paste
 from lexbench.parts.search.tune.ranking import Finalist
@@ -17,8 +18,8 @@ from lexbench.parts.search.tune.search import TriedCandidate
 from lexbench.parts.search.tune.space import Candidate
 from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
+from lexbench.report.wording import escape_markdown
 from lexbench.stats.pairs import PairedDifference
-from lexbench.stats.wording import count_with_noun, escape_markdown, plain_text
 
 RANKING_LEGEND = """\
 Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;

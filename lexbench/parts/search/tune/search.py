@@ -13,16 +13,17 @@ from tqdm import tqdm
 from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, ClassifyTokens, Generate
+from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.methods.composition import method_config
 from lexbench.parts.search.tune.bench import CandidateBench, TaskAtLength, TimeBudgetSpent
 from lexbench.parts.search.tune.halving import halve_entrants, rung_counts
 from lexbench.parts.search.tune.ranking import CandidateOutcomes, Finalist, price_of_candidate, rank_finalists
 from lexbench.parts.search.tune.settings import TuneSettings
 from lexbench.parts.search.tune.space import Candidate, CandidateDraws
+from lexbench.report.notes import note_text
 from lexbench.runner.job import Job
 from lexbench.stats import floors
 from lexbench.stats.pairs import PairedDifference, outcomes_of_samples, paired_difference
-from lexbench.stats.wording import count_with_noun, join_first_few
 
 N_FINALISTS = 4
 """Number of finalists, besides `none` and the best candidate that can be exported."""
@@ -114,9 +115,10 @@ class TuneSearch:
         """Sentence that the model has not learned the text's language, by all its samples at the trained length."""
         samples = [each for bench in benches for each in bench.samples(self.none, self.inside)]
         found, levels = outcomes_of_samples(samples, "nll"), floors.floors_of_samples(samples, "nll")
-        return floors.language_not_learned_by_outcomes(
+        unspoken = floors.language_not_learned_by_outcomes(
             self.model.name, self.none.key, self.inside.length, found, levels
         )
+        return note_text(unspoken) if unspoken else None
 
     def run(self, configs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
         """Search until the budget is spent or nothing new can be drawn."""

@@ -30,6 +30,7 @@ from lexbench.parts.search.tune.result import TuneResult
 from lexbench.parts.search.tune.search import TuneSearch
 from lexbench.parts.search.tune.settings import TuneSettings
 from lexbench.parts.search.tune.space import default_configs, parameters_of
+from lexbench.report.wording import floor_text
 from lexbench.runner.answers import answer_question, sample_of_answer
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
@@ -307,7 +308,7 @@ def _reached_floor(result: TuneResult, search: TuneSearch, bench: CandidateBench
     standing = floors.standing_of_outcomes(
         outcomes_of_samples(samples, "nll"), "nll", floors.floors_of_samples(samples, "nll")
     )
-    return floors.floor_text(standing) if floors.at_floor(standing) else None
+    return floor_text(standing.floor, standing.floor_of) if floors.at_floor(standing) else None
 
 
 def _count_seen_texts(bench: CandidateBench, final: CandidateBench, text: TaskAtLength, fresh: int) -> int:

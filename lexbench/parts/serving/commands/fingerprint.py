@@ -23,8 +23,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Write the pack, and say what it holds."""
     from lexbench.checkpoints.checkpoint import read_model
+    from lexbench.core.text import count_with_noun
     from lexbench.parts.serving.identify.make import make_pack
-    from lexbench.stats.wording import count_with_noun
 
     config, choices = hydra_config.compose_config(COMMAND, words)
     made = make_pack(

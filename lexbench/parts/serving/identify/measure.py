@@ -15,6 +15,7 @@ from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, ClassifyTokens, ClassifyTokensAnswer, Loglikelihood, Tokenizer, Tokens
+from lexbench.core.text import count_with_noun
 from lexbench.core.version import __version__
 from lexbench.methods.composition import method_entries
 from lexbench.parts.serving.identify.ask import N_END_TARGETS
@@ -37,7 +38,6 @@ from lexbench.parts.serving.identify.setups import AttentionSetup
 from lexbench.runner.answers import answer_questions
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.job import Job
-from lexbench.stats.wording import count_with_noun
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from lexbench.core.console import must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, ProbeAttention, Tokenizer, Tokens
+from lexbench.core.text import count_with_noun
 from lexbench.methods.composition import method_configs
 from lexbench.parts.serving.parity.tolerance import answer_differences, rounding_tolerance
 from lexbench.report.formats import grid_markdown
@@ -29,7 +30,6 @@ from lexbench.runner.cells import PlannedCell
 from lexbench.runner.job import Job
 from lexbench.runner.plan import fit_lengths, plan_cells
 from lexbench.runner.questions import questions_or_reason
-from lexbench.stats.wording import count_with_noun
 
 DEFAULT_N_QUESTIONS = 2
 """Default questions per cell; each compares many tokens."""

@@ -46,12 +46,12 @@ from lexbench.core.task import (
     ProbeAttentionAnswer,
     Task,
 )
+from lexbench.core.text import plain_text
 from lexbench.parts.web.board.ledger import Submission, admitted_cells, hash_cell_files
 from lexbench.parts.web.page.samples import samples_json
 from lexbench.stats import invariants, metrics
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import plain_text
 from lexbench.store.format import FinishedCell, read_cell_file
 
 FLOAT32_TOLERANCE = 1e-5

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.parts.web.board.audit import AuditFinding
 from lexbench.parts.web.board.ledger import propose_submission, read_ledger, write_ledger
 from lexbench.parts.web.board.site import write_site
-from lexbench.stats.wording import count_with_noun, plain_text
 
 MAX_PRINTED_FINDINGS = 5
 """Findings that are printed."""

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes, read_utf8, why_not_a_folder, write_text
+from lexbench.core.text import plain_text
 from lexbench.core.values import checked_field_values
-from lexbench.stats.wording import plain_text
 
 LEDGER_FILE_NAME = "ledger.jsonl"
 SUBMISSION_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")

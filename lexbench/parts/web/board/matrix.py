@@ -16,12 +16,12 @@ from lexbench.parts.web.board.audit import BoardEntry
 from lexbench.report.grid import difference_entry
 from lexbench.report.looks import name_of
 from lexbench.report.titles import asked_by
+from lexbench.report.wording import direction_phrase, format_ratio, format_record_value, metric_format, metric_label
 from lexbench.stats import metrics
-from lexbench.stats.floors import both_at_ceiling, both_at_floor
+from lexbench.stats.floors import shared_limit
+from lexbench.stats.metrics import display_factor
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
 from lexbench.stats.tables import Place
-from lexbench.stats.values import format_record_value
-from lexbench.stats.wording import display_factor, format_ratio, metric_format
 
 MIN_SAMPLES = 8
 """Questions of a cell in a matrix, at least."""
@@ -93,8 +93,7 @@ def _differences(entries: Mapping[Place, BoardEntry]) -> dict[Place, PairedDiffe
         gap = paired_difference(base.checked.outcomes, each.checked.outcomes, metric)
         if gap.first_mismatch is None and gap.difference is not None:
             sides = base.checked.record, each.checked.record
-            limit = both_at_floor(*sides) or both_at_ceiling(*sides)
-            found[method, length] = PairedDifference(**{**vars(gap), "limit": limit})
+            found[method, length] = PairedDifference(**{**vars(gap), "limit": shared_limit(sides)})
     return correct_by_holm(found)
 
 
@@ -118,7 +117,7 @@ def as_shown(matrix: Matrix) -> dict[str, Any]:
         "trained": some.trained_length,
         "title": some.task,
         "asked": asked,
-        "label": metrics.metric_label(some.metric) + metrics.direction_phrase(some.metric),
+        "label": metric_label(some.metric) + direction_phrase(some.metric),
         "n": f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}",
         "heads": [{"length": f"{at:,}", "times": format_ratio(at / some.trained_length)} for at in matrix.lengths],
         "rows": [
@@ -152,8 +151,9 @@ def _cell(matrix: Matrix, method: MethodKey, length: int) -> dict[str, str] | No
     gap, side = matrix.differences.get((method, length)), ""
     if gap is not None and gap.difference is not None:
         shown = difference_entry(gap, metric_format(metric), display_factor(metric), star=bool(gap.significant))
-        ends = f" [{', '.join(shown.ends)}]" if shown.ends else ""
-        said.append(f"minus unmodified {shown.text}{ends}{', significant' if shown.star else ', not significant'}")
+        said.append(
+            f"minus unmodified {shown.text_with_interval}{', significant' if shown.star else ', not significant'}"
+        )
         if gap.significant and metrics.better_direction(metric):
             side = "good" if gap.difference * metrics.better_direction(metric) > 0 else "bad"
     return {"value": value, "side": side, "said": "; ".join(said)}

@@ -11,16 +11,17 @@ from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.grid import difference_entry, value_entry
 from lexbench.report.leaderboard import best
+from lexbench.report.notes import SAME_ATTENTION_WORDS, coverage_sentences, note_text, value_notes
 from lexbench.report.plots.heatmaps import depth_strata
 from lexbench.report.plots.over_length import floor_name, visible_floors
 from lexbench.report.select import TABLES_REMEDY, left_out_sentence, tables_to_show
-from lexbench.report.titles import asked_by
-from lexbench.stats import differences, values
+from lexbench.report.titles import asked_by, differences_in_brackets, table_caption
+from lexbench.report.wording import metric_format, metric_label
+from lexbench.stats import differences
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.tables import Place, Table, build_tables, table_caption
-from lexbench.stats.wording import metric_format
+from lexbench.stats.tables import Place, Table, build_tables
 from lexbench.store.format import FinishedCell
 
 CHART_DIGITS = 6
@@ -75,7 +76,7 @@ class PageData:
         """A setting's name: the task, and what tells it from the others."""
         several = len({table.cell.model for table in self.tables}) > 1
         model = f" on {table.cell.model}" if several else ""
-        return f"{table.cell.task}{model}" + (f" ({table.differs})" if table.differs else "")
+        return f"{table.cell.task}{model}{differences_in_brackets(table)}"
 
 
 def settings_data(measured: PageData) -> list[dict[str, Any]]:
@@ -123,7 +124,7 @@ def _metric_data(measured: PageData, table: Table) -> dict[str, Any]:
     known = places(table, measured.samples)
     return {
         "metric": table.metric,
-        "label": table.label,
+        "label": metric_label(table.metric),
         "better": table.better,
         "scored": table.scored,
         "ranked": [table.methods.index(method) for method in rank_methods(table)],
@@ -206,20 +207,14 @@ def ranking_measure(table: Table) -> str | None:
     )
 
 
-def value_text(record: Record) -> str:
-    """A value and its interval with the digits of the tables; `refused` or `no value`."""
-    shown = value_entry(record)
-    return f"{shown.text} [{', '.join(shown.ends)}]" if shown.ends else shown.text
-
-
 def _value_data(table: Table, record: Record) -> dict[str, Any]:
-    notes = [*values.value_notes(record, table.cell.n)]
+    notes = [*value_notes(record, table.cell.n)]
     if record.truncated:
         notes.append(f"{record.truncated} of {record.n} samples truncated")
     numbers = {side: round_for_charts(getattr(record, side)) for side in ("value", "low", "high")}
     if at_floor(record):
         notes.append("at its floor")
-    found = {**numbers, "n": record.n, "clusters": record.clusters, "text": value_text(record)}
+    found = {**numbers, "n": record.n, "clusters": record.clusters, "text": value_entry(record).text_with_interval}
     return {**found, "notes": notes} if notes else found
 
 
@@ -246,16 +241,16 @@ def _paired_data(found: differences.Differences | None) -> dict[str, Any] | None
         return None
     table = found.table
     rows = [{**_cell_place(table, *place), **_difference_data(table, each)} for place, each in found.entries.items()]
-    coverage = list(differences.coverage_sentences(found))
+    coverage = list(coverage_sentences(found))
     return {"baseline": str(found.baseline), "unit": found.unit, "coverage": coverage, "rows": rows}
 
 
 def _difference_data(table: Table, each: differences.Difference) -> dict[str, Any]:
     """A difference as it is read; or why there is none."""
     if each.same_attention:
-        return {"text": each.apart}
+        return {"text": SAME_ATTENTION_WORDS}
     if each.difference is None:
-        why = f"refused: {each.refused}" if each.refused else each.apart
+        why = f"refused: {each.refused}" if each.refused else each.apart and note_text(each.apart)
         return {"text": "refused" if each.refused else "no pairs", "why": why}
     shown = difference_entry(each, metric_format(table.metric or ""))
     row: dict[str, Any] = {
@@ -268,9 +263,9 @@ def _difference_data(table: Table, each: differences.Difference) -> dict[str, An
         "high": round_for_charts(each.high),
     }
     if each.limit:
-        row["limit"] = str(each.limit)
+        row["limit"] = note_text(each.limit)
     if shown.ends:
-        row["interval"] = f"[{', '.join(shown.ends)}]"
+        row["interval"] = shown.interval
     if each.p is not None and each.p_holm is not None:
         row["p"] = f"p {each.p:.2g}, {each.p_holm:.2g} after Holm's correction"
     dropped = {"failed": each.failed, "truncated": each.truncated, "unpaired": each.unpaired}

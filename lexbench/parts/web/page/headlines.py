@@ -7,18 +7,19 @@ from typing import Any
 
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record
-from lexbench.parts.web.page.data import PageData, lengths_past_trained, rank_methods, value_text
+from lexbench.parts.web.page.data import PageData, lengths_past_trained, rank_methods
 from lexbench.report import looks
 from lexbench.report.grid import EMPTY_ENTRY, GridEntry, difference_entry, interval_texts, value_entry
-from lexbench.report.headline import gains_are_over_baseline, grid_of_headline
+from lexbench.report.headline import gains_are_over_baseline, grid_of_headline, headline_sentence, headline_sentences
 from lexbench.report.leaderboard import best
+from lexbench.report.notes import language_sentences, notes_text, why_all_alike
+from lexbench.report.wording import format_ratio, format_signed, metric_format, metric_label
 from lexbench.stats import headline
 from lexbench.stats.combine import shared_lengths
-from lexbench.stats.floors import language_not_learned, why_all_alike
+from lexbench.stats.floors import language_not_learned
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.summaries import Summary, curve_summaries
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import format_ratio, format_signed, metric_format
 
 N_BEST_METHODS = 3
 """Methods besides the baseline and the reader's own."""
@@ -66,10 +67,10 @@ def context_headlines(measured: PageData) -> Iterator[dict[str, Any]]:
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
-            "label": found.table.label,
+            "label": metric_label(found.table.metric),
             "side": "gain: \u2191 better",
-            "lead": found.sentences[0],
-            "sentence": found.sentence,
+            "lead": headline_sentences(found)[0],
+            "sentence": headline_sentence(found),
             "methods": len(found.rows),
             "more": 0,
             "columns": [
@@ -110,7 +111,7 @@ def _metric_headline(measured: PageData, table: Table) -> dict[str, Any]:
     said = {(each.name, each.method): each for each in curve_summaries(_restrict_table(table, rows), measured.samples)}
     columns = [*_value_columns(measured, table, rows, means, marks), *_summary_columns(table, rows, said)]
     why = dict.fromkeys(
-        said[name, row].note
+        notes_text(said[name, row].notes)
         for name in COLUMN_HEAD_OF_SUMMARY
         for row in rows
         if (name, row) in said and said[name, row].value is None
@@ -119,7 +120,7 @@ def _metric_headline(measured: PageData, table: Table) -> dict[str, Any]:
     return {
         "id": table.setting,
         "name": measured.name(table),
-        "label": table.label,
+        "label": metric_label(table.metric),
         "side": "\u2191 better" if table.better > 0 else "\u2193 better",
         "lead": said_first,
         "sentence": said_first,
@@ -246,7 +247,7 @@ def _signed_entry(each: Summary, places: str) -> GridEntry:
 def _headline_sentence(table: Table, means: Means, marks: Marks) -> str:
     """A sentence on the best method, the methods that tie with it statistically, and the baseline."""
     if silent := language_not_learned(table.of(table.methods[0])):
-        return silent
+        return language_sentences(silent)
     best = [method for method, mark in marks.items() if mark.best]
     if not best:
         why = why_all_alike(list(means.values()), "method")
@@ -254,9 +255,10 @@ def _headline_sentence(table: Table, means: Means, marks: Marks) -> str:
         return f"{past}: {why}." if why else ""
     level = [method for method, mark in marks.items() if mark.level]
     several = f"{'has' if len(best) == 1 else 'share'} the {'highest' if table.better > 0 else 'lowest'} mean"
-    told = [f"{_list_methods(best)} {several} past {table.cell.trained_length:,} tokens, {value_text(means[best[0]])}"]
+    first = value_entry(means[best[0]]).text_with_interval
+    told = [f"{_list_methods(best)} {several} past {table.cell.trained_length:,} tokens, {first}"]
     if BASELINE_METHOD in means and BASELINE_METHOD not in best:
-        told.append(f"where the unmodified model has {value_text(means[BASELINE_METHOD])}")
+        told.append(f"where the unmodified model has {value_entry(means[BASELINE_METHOD]).text_with_interval}")
     said = ", ".join(told)
     if level and len(best) + len(level) == len(marks):
         return f"{said}; all others are tied with it."

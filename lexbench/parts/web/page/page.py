@@ -18,9 +18,9 @@ from lexbench.core.files import write_text
 from lexbench.parts.web.page import about, data, headlines, safety, samples
 from lexbench.report import looks
 from lexbench.report.select import check_highlight
+from lexbench.report.titles import corpus_of
 from lexbench.stats import records
 from lexbench.stats.records import LoadedCells
-from lexbench.stats.tables import corpus_of
 
 PAGE_SCRIPTS = ("elements.js", "charts.js", "page.js", "curves.js", "depths.js", "paired.js", "browser.js")
 LIVE_SCRIPT = "live.js"

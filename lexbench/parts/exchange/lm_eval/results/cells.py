@@ -9,6 +9,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Cell, Sample
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.parts.exchange.lm_eval.results.examples import LoggedExample, RequestTokenCounter, read_examples
 from lexbench.parts.exchange.lm_eval.results.files import (
     HarnessResults,
@@ -18,7 +19,6 @@ from lexbench.parts.exchange.lm_eval.results.files import (
 )
 from lexbench.parts.exchange.lm_eval.results.metrics import LoggedMetric, example_scores, logged_metrics, why_no_score
 from lexbench.parts.exchange.lm_eval.results.setup import LoggedSetup, one_line_value
-from lexbench.stats.wording import count_with_noun, plain_text
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

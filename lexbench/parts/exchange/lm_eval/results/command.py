@@ -14,6 +14,7 @@ from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.files import why_not_a_folder
 from lexbench.core.record import Cell, Sample
+from lexbench.core.text import plain_text
 from lexbench.parts.exchange.lm_eval.results.cells import LoggedTask, PromptLengths, cells_of_task, read_task
 from lexbench.parts.exchange.lm_eval.results.examples import RequestTokenCounter
 from lexbench.parts.exchange.lm_eval.results.files import (
@@ -25,7 +26,6 @@ from lexbench.parts.exchange.lm_eval.results.files import (
 from lexbench.parts.exchange.lm_eval.results.setup import read_setup
 from lexbench.report import tables
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import plain_text
 from lexbench.store.store import Store
 
 

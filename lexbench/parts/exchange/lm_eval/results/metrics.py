@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.parts.exchange.lm_eval.results.examples import LoggedExample
 from lexbench.parts.exchange.lm_eval.results.setup import MAX_NAME_CHARACTERS, one_line_value
 from lexbench.stats.metrics import is_score
-from lexbench.stats.wording import count_with_noun, plain_text
 
 MEAN_TOLERANCE = 1e-9
 """Tolerance for means summed in another order."""

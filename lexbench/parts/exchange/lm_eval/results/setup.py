@@ -9,9 +9,9 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
+from lexbench.core.text import plain_text
 from lexbench.core.version import __version__
 from lexbench.parts.exchange.lm_eval.results.files import HarnessResults, mapping_or_empty, whole_number_or_none
-from lexbench.stats.wording import plain_text
 from lexbench.store.cell_rows import read_key
 
 MODEL_NAME_ARGUMENTS = ("peft", "delta", "pretrained", "model", "path", "engine")

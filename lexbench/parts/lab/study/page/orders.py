@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.text import count_with_noun
 from lexbench.parts.lab.study.page import plots, tables
 from lexbench.parts.lab.study.page.curves import Curve, CurvePoint, build_curves, unpaired_difference
 from lexbench.parts.lab.study.page.measured import MeasuredRow
 from lexbench.parts.lab.study.settings import PredictedOrder
 from lexbench.report.formats import markdown_columns
+from lexbench.report.wording import metric_label
 from lexbench.stats.combine import Estimate
 from lexbench.stats.floors import OutcomesStanding, at_floor
-from lexbench.stats.metrics import metric_label
-from lexbench.stats.wording import count_with_noun
 
 MIN_LEARNT_ACCURACY = 0.9
 """Accuracy at the trained length from which on a task counts as learnt."""

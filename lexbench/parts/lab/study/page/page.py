@@ -11,6 +11,7 @@ from typing import Any
 from lexbench.core.files import write_text
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
+from lexbench.core.text import count_with_noun
 from lexbench.parts.lab.study.page import beside, expectation, orders, plots, predictions, tables, tokens
 from lexbench.parts.lab.study.page.curves import Curve, build_curves
 from lexbench.parts.lab.study.page.measured import MeasuredRow, read_page_data
@@ -31,9 +32,9 @@ from lexbench.parts.lab.study.page.texts import (
 )
 from lexbench.parts.lab.study.settings import SHAPE_NAMES, Prediction
 from lexbench.report.formats import markdown_columns
+from lexbench.report.notes import language_sentences
+from lexbench.report.wording import escape_link_text, metric_label
 from lexbench.stats.floors import language_not_learned
-from lexbench.stats.metrics import metric_label
-from lexbench.stats.wording import count_with_noun, escape_link_text
 
 BCA_METHOD = MethodKey.of_method("bca")
 MAIN_TASK = "last_segment"
@@ -302,7 +303,7 @@ def _language_not_learned_lines(rows: Sequence[MeasuredRow]) -> list[str]:
     asked = group_by_key(
         sorted(plain, key=lambda each: each.length), lambda each: (each.model, each.task, each.protocol)
     )
-    said = [f"- {why}" for records in asked.values() if (why := language_not_learned(records))]
+    said = [f"- {language_sentences(why)}" for records in asked.values() if (why := language_not_learned(records))]
     return [*said, ""] if said else []
 
 

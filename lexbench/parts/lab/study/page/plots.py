@@ -19,7 +19,8 @@ from lexbench.parts.lab.study.page.curves import Curve, CurvePoint
 from lexbench.parts.lab.study.page.shapes import slope_per_doubling
 from lexbench.report.plots.over_length import FLOOR_LINE, labelled_lengths
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure, save_numbers, series_style, value_limits
-from lexbench.stats.metrics import better_direction, is_score, metric_label
+from lexbench.report.wording import metric_label
+from lexbench.stats.metrics import better_direction, is_score
 
 PANELS_PER_ROW = 2
 """Panels per row."""

@@ -8,9 +8,9 @@ from lexbench.parts.lab.study.page.beside import PublishedPair, PublishedRow, Re
 from lexbench.parts.lab.study.page.curves import Curve, CurvePoint
 from lexbench.parts.lab.study.page.shapes import CurveShape, shape_of_curve, slope_per_doubling
 from lexbench.report.formats import markdown_columns
+from lexbench.report.wording import format_ratio
 from lexbench.stats.combine import Estimate
 from lexbench.stats.metrics import is_score
-from lexbench.stats.wording import format_ratio
 
 Notes = dict[str, int]
 """Number of each note below a table, by its text."""

@@ -1,0 +1,134 @@
+"""Wording of reports: labels, escaped names, numbers in the unit of their metric."""
+
+import math
+import re
+from functools import lru_cache
+
+from lexbench.core.record import Record
+from lexbench.core.text import plain_text
+from lexbench.stats import metrics
+from lexbench.stats.differences import Differences
+from lexbench.stats.metrics import display_factor, display_unit
+
+LABEL_OF_METRIC = {
+    "nll": "NLL (nats per token)",
+    "perplexity": "perplexity (per token)",
+    "bits_per_byte": "bits per byte",
+    "word_perplexity": "perplexity per word",
+    "kld": "KL divergence (nats per token)",
+    "nll_rise": "rise of the NLL (nats per token)",
+    "resolution": "attention resolution",
+    "resolution_7_8": "attention resolution below 7/8 of the length",
+    "resolution_all": "attention resolution over all distances",
+    "attention_distance": "attention distance (tokens)",
+    "entropy": "attention entropy (nats)",
+    "first_mass": "share of attention on the first tokens",
+    "hit_rate": "hit rate (of questions with an answer)",
+    "false_alarm_rate": "false-alarm rate (of questions without an answer)",
+    "area": "area under the ROC curve of True and False",
+    "d_prime": "d' (standard deviations)",
+    "same_top": "share of targets with the same likeliest token",
+}
+"""Labels of metrics whose names do not say enough."""
+DIRECTION_PHRASES = {1: " (\u2191 better)", -1: " (\u2193 better)", 0: ""}
+
+
+def metric_label(metric: str | None) -> str:
+    """The metric, with its unit."""
+    return LABEL_OF_METRIC.get(metric, metric) if metric else "nothing scored"
+
+
+def direction_phrase(metric: str | None) -> str:
+    """` (\u2191 better)`, ` (\u2193 better)`, or nothing where neither side is: said behind a metric's name."""
+    return DIRECTION_PHRASES[metrics.better_direction(metric)]
+
+
+MARKDOWN_START_PATTERN = re.compile(r"[\\`*|~$&]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
+"""Starts of code, emphasis, tags, columns, mathematics, entities and links; `_` inside a word starts nothing, nor does
+`<` before a number."""
+
+
+def escape_markdown(text: object) -> str:
+    """`plain_text`, escaped for Markdown; a dollar becomes an entity, because some pages read two of them as
+    mathematics."""
+    return _escape_markdown(str(text))
+
+
+@lru_cache(maxsize=1 << 14)  # tables repeat their texts
+def _escape_markdown(text: str) -> str:
+    return MARKDOWN_START_PATTERN.sub(r"\\\g<0>", plain_text(text)).replace("\\$", "&#36;")
+
+
+def escape_link_text(text: object) -> str:
+    """A text `escape_markdown` for the brackets of a picture or a link."""
+    return escape_markdown(text).replace("[", "\\[").replace("]", "\\]")
+
+
+def format_ratio(ratio: float) -> str:
+    """`0.5x`, `3910x`: a ratio with three digits, without an exponent from 1000 on."""
+    return f"{float(f'{ratio:.3g}'):.15g}x"
+
+
+def short_unit(metric: str) -> str:
+    """The unit behind a number."""
+    return {"points": " points", "nats per token": " nats"}.get(display_unit(metric), "")
+
+
+def format_metric_value(metric: str, number: float) -> str:
+    """A value of the metric, in its unit."""
+    return f"{display_factor(metric) * number:{metric_format(metric)}}"
+
+
+def format_metric_change(metric: str, number: float) -> str:
+    """A difference of the metric, in its unit, with its sign."""
+    return format_signed(display_factor(metric) * number, metric_format(metric))
+
+
+def format_signed(value: float, places: str = ".3f") -> str:
+    """A number with its sign; without one where it rounds to zero."""
+    text = f"{value:+{places}}"
+    return text if float(text) else text[1:]
+
+
+def format_p_value(p: float) -> str:
+    """A p-value; a tiny one as `<0.0001`."""
+    return f"{p:.2g}" if p >= 1e-4 else "<0.0001"
+
+
+def metric_format(metric: str) -> str:
+    """Decimals of a value of the metric, in its unit."""
+    return ".1f" if metrics.is_score(metric) else ".3f" if metric == "nll" else ".4g"
+
+
+def format_share(count: int, of: int) -> str:
+    """A share in whole percents; 0% and 100% only where exact."""
+    return f"{0 if count == 0 else 100 if count == of else min(99, max(1, round(100 * count / of)))}%"
+
+
+def format_record_value(record: Record, value: float) -> str:
+    """A value with the digits of its metric."""
+    if record.metric in ("perplexity", "word_perplexity"):
+        return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e5 else f"{value:.1e}"
+    if record.metric in metrics.MEASURE_METRICS:
+        return f"{value:.4g}"
+    return f"{value:.2f}" if metrics.is_score(record.metric) and record.n < 100 else f"{value:.3f}"
+
+
+def difference_format(found: Differences) -> str:
+    """Decimals of a difference; for a measure, enough to show four digits of its largest value."""
+    if found.table.scored or found.table.metric == "nll":
+        return ".1f" if found.table.scored else ".3f"
+    level = max((abs(record.value) for record in found.table.entries.values() if record.value), default=1.0)
+    return f".{max(0, 3 - math.floor(math.log10(level)))}f"
+
+
+def level_text(chance: float) -> str:
+    """A chance with two digits."""
+    return f"{chance:.2f}" if chance >= 0.01 or chance == 0 else "below 0.01"
+
+
+def floor_text(floor: float | None, floor_of: str | None) -> str:
+    """`chance (0.25)`, `the bigram floor (5.424)`, `0` where none is known."""
+    if floor is None or floor_of is None:
+        return "0"
+    return f"chance ({level_text(floor)})" if floor_of == "chance" else f"the {floor_of} floor ({floor:.3f})"
