@@ -91,7 +91,7 @@ def test_cells_of_one_task_stand_in_files_of_their_own(tmp_path: Path) -> None:
             finished("last_segment", "none", 512),
             finished("last_segment", "none", 512, corpus="pydoc"),
             finished("passkey", "none", 128),
-            finished("passkey", "ntk", 512, n=8),
+            finished("passkey", "ntk", 512, n=8, dtype="bfloat16"),
             finished("passkey", "ntk", 512),
         ],
     )

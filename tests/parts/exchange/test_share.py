@@ -264,7 +264,7 @@ def test_names_that_nobody_chose_with_care_come_back(tmp_path: Path) -> None:
 
 
 def test_cells_that_differ_in_more_than_length_and_method_are_results_of_their_own(tmp_path: Path) -> None:
-    ways: list[dict[str, Any]] = [{}, {"seed": 1}, {"backend": "vllm"}, {"dtype": "bfloat16"}, {"n": 16}]
+    ways: list[dict[str, Any]] = [{}, {"seed": 1}, {"backend": "vllm"}, {"dtype": "bfloat16"}, {"n": 16, "seed": 2}]
     cells = [finished("last_segment", "none", length, **way) for length in (256, 512) for way in ways]
     cells += [replace(each, cell=replace(each.cell, model="other")) for each in cells[:1]]
     cells[-1] = replace(cells[-1], cell=replace(cells[-1].cell, identity={"model": "other"}))
@@ -279,7 +279,7 @@ def test_cells_that_differ_in_more_than_length_and_method_are_results_of_their_o
     }
     assert shown == {(0, "hf", "float32", 32), (1, "hf", "float32", 32), (0, "vllm", "float32", 32)} | {
         (0, "hf", "bfloat16", 32),
-        (0, "hf", "float32", 16),
+        (2, "hf", "float32", 16),
     }
     names = [result["dataset"]["name"] for result in one["results"]]
     assert len(set(names)) == 5 and any("backend.name vllm" in name for name in names)
