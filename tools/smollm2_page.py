@@ -342,6 +342,16 @@ def prediction_rows(
             low, high = gap.interval.low, gap.interval.high
             shown = f"{gap.difference or 0:+.3f} [{low:+.3f}, {high:+.3f}] nats"
             rows.append([said, shown, verdict_of(low, high, least, most)])
+    closest = [
+        (frequency, distance, -0.05, 0.05, f"{distance} at 2T is within 0.05 nats of {frequency} at 2T")
+        for distance, frequency in itertools.product(DISTANCES, FREQUENCIES[:2])
+    ]
+    for one, other, least, most, said in (("yarn", "ntk", 1e-9, math.inf, "yarn at 2T is below ntk at 2T"), *closest):
+        each = difference(pairs["last_segment"], one, other)
+        if each is not None and each.interval is not None:
+            low, high = each.interval.low, each.interval.high
+            shown = f"{other} - {one} {each.difference or 0:+.3f} [{low:+.3f}, {high:+.3f}] nats"
+            rows.append([said, shown, verdict_of(low, high, least, most)])
     return rows
 
 
