@@ -396,7 +396,7 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
 
 
 def loss_sentence(found: Compared) -> str:
-    """Which working methods differ in loss at twice the length, and by how much."""
+    """Working methods that differ in loss at twice the length, and by how much."""
     working = {key: each for key, each in found.items() if key[0] != "none" and key[2] == TWICE}
     apart = []
     for (one, other, _), each in working.items():

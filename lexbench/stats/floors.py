@@ -25,7 +25,7 @@ NGRAM_FLOOR_NAMES = ("uniform", "unigram", "bigram")
 
 
 class Reach(Enum):
-    """How values reach a floor or a ceiling."""
+    """Ways of values to reach a floor or a ceiling."""
 
     VALUES = 0
     INTERVALS = 1

@@ -40,4 +40,4 @@ class Note:
 
     kind: NoteKind
     values: tuple[Any, ...] = ()
-    """What the kind's words name, in their order."""
+    """Values that the kind's words name, in their order."""

@@ -1,4 +1,4 @@
-"""What is said to people is worded in `lexbench.report`: `lexbench.stats` computes numbers and kinds of notes."""
+"""Sentences for people are made in `lexbench.report` alone: `lexbench.stats` computes numbers and kinds of notes."""
 
 import ast
 import re

@@ -49,7 +49,9 @@ KEY = "sk-real-server-0123456789"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     folder = Path(shutil.copytree(LEXLET, tmp_path_factory.mktemp("model") / "lexlet"))
     settings = json.loads((folder / "tokenizer_config.json").read_text())
-    template = "{{ bos_token }}{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}[assistant]"
+    turns = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
+    # With BOS: answers to texts without one are near ties, in which a text and the same tokens may part.
+    template = "{{ bos_token }}" + turns + "[assistant]"
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, STAR], "repetition_penalty": 1.5}))
     log = tmp_path_factory.mktemp("server") / "log"

@@ -163,7 +163,7 @@ def asked(file: Path, answer: Answer, *words: str, **server: Any) -> tuple[int, 
 
 
 TWIN_LABELS = {"linear 2", "YaRN 4", "base a percent above"}
-"""Of setups whose kind is asked by another factor or side."""
+"""Setups whose kind is asked by another factor or side."""
 PLANTED = [
     *(each for each in llama(256, 10_000.0, 32) if each[2] not in TWIN_LABELS),
     ("window of 96 tokens", 96, "window of 96 tokens"),
