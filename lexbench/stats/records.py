@@ -77,7 +77,7 @@ def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded
 
 
 def _without_repeated(cells: Collection[FinishedCell]) -> set[str]:
-    """Ids of cells that no measured one repeats with more questions: the first ones are the same."""
+    """Ids of cells that no measured one repeats with more questions: tasks keep their first ones as n grows."""
     kept = {each.cell.id for each in cells}
     for row in group_by_key(cells, lambda each: (each.cell.task, each.cell.length, each.cell.method)).values():
         if len({each.cell.n for each in row}) == 1:

@@ -362,7 +362,7 @@ def test_a_chat_begins_with_bos_where_the_template_or_the_user_says_so(
 
 
 def test_a_rendered_conversation_is_encoded_whole(chat_folder: Callable[..., Path]) -> None:
-    """As by transformers, with a token of the template's blank and the message's first letter."""
+    """Tokens of a chat as transformers gives them: one joins the template's blank and the message's first letter."""
     folder = chat_folder(INST)
     loaded = load_tokenizer(folder)
     ours = loaded.rendered_tokens([("user", "Hi")]).tolist()
