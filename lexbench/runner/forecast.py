@@ -17,6 +17,9 @@ from lexbench.runner.cells import PlannedCell, Workload
 
 FORWARD_SPEED_SHARE = 0.5
 """Speed of a whole forward pass as a share of that of a large matrix product."""
+CPU_PRODUCT_SIZE, GPU_PRODUCT_SIZE = 1024, 8192
+"""Rows and columns of that product: large enough that its start takes a small part of its time."""
+HALF_DTYPES = ("float16", "bfloat16")
 FORWARD_PASSES_PER_PROBE = 3
 """Cost of a probe, in forward passes, as measured with the weights of half of the queries."""
 SECONDS_PER_CELL, SECONDS_PER_QUESTION, SECONDS_PER_WRITTEN_TOKEN = 0.02, 0.002, 0.005
@@ -60,13 +63,22 @@ def cell_workload(model: Model, outline: Outline, once: bool = False) -> Workloa
 
 
 @functools.cache
-def operations_per_second() -> float:
-    """Operations per second of a forward pass, guessed from a float32 matrix product on the device that will run it."""
-    size = 1024
-    if machine.has_gpu_driver():
+def operations_per_second(dtype: str = "float32", device: str = "auto") -> float:
+    """Operations per second of a forward pass, guessed from a matrix product on the device that will run it.
+
+    Args:
+        dtype: of the products; another one than float16 and bfloat16 counts as float32.
+        device: of the backend; auto and cuda: a GPU, where there is one.
+    """
+    gpu = machine.has_gpu_driver() and device != "cpu"
+    size = GPU_PRODUCT_SIZE if gpu else CPU_PRODUCT_SIZE
+    if gpu or dtype in HALF_DTYPES:
         import torch
 
-        left: Any = torch.ones(size, size, device="cuda" if torch.cuda.is_available() else "cpu")
+        place = "cuda" if gpu and torch.cuda.is_available() else "cpu"
+        left: Any = torch.ones(
+            size, size, device=place, dtype=getattr(torch, dtype if dtype in HALF_DTYPES else "float32")
+        )
     else:
         left = np.ones((size, size), np.float32)
     # The first product also starts threads and loads kernels; `item` waits for a GPU.

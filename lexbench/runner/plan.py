@@ -235,7 +235,7 @@ def describe_plan(
     if dtype == "auto":
         dtype = "bfloat16" if machine.has_gpu_driver() and given["device"] != "cpu" else "float32"
     asked = [step for step in steps if step.refused is None]
-    seconds = sum(step.workload.flops for step in asked) / operations_per_second()
+    seconds = sum(step.workload.flops for step in asked) / operations_per_second(dtype, str(given["device"]))
     tokens = sum(step.workload.tokens for step in asked)
     longest = max(map(_read_at_once, asked), default=0)
     names = {

@@ -46,6 +46,7 @@ class Sweep:
 
     def __init__(self) -> None:
         self.jobs, self.begun = 1, 0
+        self._computes_in = ("float32", "auto")
         self.planned = Planned()
         self._started = 0.0
         self._steps = 0.0
@@ -55,11 +56,12 @@ class Sweep:
 
     @functools.cached_property
     def forecast(self) -> Forecast:
-        """Fitted to the cells of all jobs."""
-        return Forecast(operations_per_second())
+        """Fitted to the cells of all jobs; it begins with the speed of the first job's dtype and device."""
+        return Forecast(operations_per_second(*self._computes_in))
 
-    def begin(self, steps: Iterable[PlannedCell], quiet: bool) -> None:
-        """The next job begins, with these open cells."""
+    def begin(self, steps: Iterable[PlannedCell], quiet: bool, dtype: str = "float32", device: str = "auto") -> None:
+        """The next job begins, with these open cells, on a backend of this dtype and device."""
+        self._computes_in = (dtype, device)
         self._started = self._started or time.monotonic()
         self.begun += 1
         self.jobs = max(self.jobs, self.begun)
@@ -221,16 +223,19 @@ class Progress:
     Args:
         cells: all open ones.
         quiet: show nothing.
+        device: of the backend.
     """
 
-    def __init__(self, cells: Iterable[OpenCell], quiet: bool) -> None:
-        self._left = {cell.id: cell.step for cell in cells}
+    def __init__(self, cells: Iterable[OpenCell], quiet: bool, device: str = "auto") -> None:
+        open_cells = list(cells)
+        self._left = {cell.id: cell.step for cell in open_cells}
         self._parts: dict[str, float] = {}
         """Share of the samples that each cell at work has already."""
         self._next, self._to_go = -math.inf, 0.0
         self._lock = threading.RLock()
         self._sweep, self._shared = _sweep or Sweep(), _sweep is not None
-        self._sweep.begin(self._left.values(), quiet)
+        dtype = open_cells[0].dtype if open_cells else "float32"
+        self._sweep.begin(self._left.values(), quiet, dtype, device)
 
     def __enter__(self) -> Self:
         return self

@@ -39,7 +39,7 @@ class RunState:
         self.measured = len(cells) - len(left)
         """Cells that the folder holds already."""
         self.queue = CellQueue(left, store, ascending=job.stop_after_collapse)
-        self.progress = Progress(left, quiet)
+        self.progress = Progress(left, quiet, str(job.backend.get("device", "auto")))
         self._collapses = CollapseLengths() if job.stop_after_collapse else None
         # What a cell has taken is what its twins would have taken.
         self._costs = costs.costs_of_file(store.folder / "costs.jsonl") if left and job.reuse else {}

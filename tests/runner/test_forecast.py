@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
 from lexbench.core.method_key import MethodKey
 from lexbench.runner.cells import Component, MethodComponent, PlannedCell, Workload
-from lexbench.runner.forecast import Forecast
+from lexbench.runner.forecast import Forecast, operations_per_second
 
 
 def part(label: str) -> Component:
@@ -30,6 +31,24 @@ def true_seconds(each: PlannedCell) -> float:
 def test_before_the_first_cell_the_machines_speed_tells() -> None:
     # 8 questions of 1000 tokens: 8e9 + 8e9 operations at 2e9 a second, and 0.02 + 8 * 0.002 s beside
     assert Forecast(2e9).seconds(step(1000)) == pytest.approx(8.0 + 0.036)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int8"])
+def test_the_machines_speed_is_that_of_a_product_in_the_dtype(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four products of 2 * 1024^3 operations in 4 s, of which a forward pass has half the speed: 1024^3 a second."""
+    made: list[torch.dtype] = []
+    ones, clock = torch.ones, iter([10.0, 14.0])
+
+    def recorded(*size: int, dtype: torch.dtype, device: str) -> torch.Tensor:
+        assert size == (1024, 1024) and device == "cpu"
+        made.append(dtype)
+        return ones(*size, dtype=dtype)
+
+    monkeypatch.setattr(torch, "ones", recorded)
+    monkeypatch.setattr("lexbench.core.machine.has_gpu_driver", lambda: False)
+    monkeypatch.setattr("lexbench.runner.forecast.time.perf_counter", lambda: next(clock))
+    assert operations_per_second.__wrapped__(dtype) == 1024**3
+    assert made == ([getattr(torch, dtype)] if dtype.endswith("16") else [])  # float32 needs no torch
 
 
 @pytest.mark.parametrize("speed", [1e8, 1e9, 1e11])

@@ -309,7 +309,8 @@ def test_no_more_cache_is_asked_for_than_latent_attention_keeps(kind: str) -> No
 
 def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """600 seconds of 6e9 operations at 1e7 a second; float32 because nothing is a GPU."""
-    monkeypatch.setattr("lexbench.runner.plan.operations_per_second", lambda: 1e7)
+    speeds = {("float32", "auto"): 1e7, ("float32", "cpu"): 1e7, ("bfloat16", "auto"): 1e8}
+    monkeypatch.setattr("lexbench.runner.plan.operations_per_second", lambda *computes_in: speeds[computes_in])
     monkeypatch.setattr("lexbench.core.machine.has_gpu_driver", lambda: False)
     corpus_task = Component("last_segment", task("last_segment", Synthetic()), "last_segment")
     steps = [
@@ -334,7 +335,7 @@ def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     del steps[4:]
     assert "texts" not in describe_plan(MODEL, steps[2:], Path("runs/m"), "stdlib")
     assert describe_plan(MODEL, steps, Path("r"), backend={"dtype": "bfloat16"}).endswith(
-        f"about 10 minutes and {gib / 2:.1f} GiB of model memory in bfloat16\n  refused  pi passkey 16: needs 55 tokens"
+        f"about 60 seconds and {gib / 2:.1f} GiB of model memory in bfloat16\n  refused  pi passkey 16: needs 55 tokens"
     )
     short = [replace(steps[0], length=1 << 10)]
     assert f" and {4 * (27776 + 2**10 * 32 * 14) / 2**20:.0f} MiB of model" in describe_plan(MODEL, short, Path("r"))

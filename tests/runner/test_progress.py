@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,21 @@ def test_tqdm_disable_silences_it(monkeypatch: pytest.MonkeyPatch, stream: type[
     assert followed(JOBS, monkeypatch, stream()) == ""
 
 
+def test_the_speed_to_begin_with_is_that_of_the_dtype_and_device_of_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def speed(dtype: str, device: str) -> float:
+        asked.append((dtype, device))
+        return 1e9
+
+    monkeypatch.setattr(progress, "operations_per_second", speed)
+    cell = replace(JOBS[0][0], dtype="bfloat16")
+    progress.Progress([cell], True, "cpu")
+    assert asked == [("bfloat16", "cpu")]
+
+
 def test_what_is_left_counts_the_jobs_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "operations_per_second", lambda: 1e9)
+    monkeypatch.setattr(progress, "operations_per_second", lambda *_: 1e9)
     with progress.shared_bar() as sweep:
         sweep.jobs = 3
         shown = progress.Progress(JOBS[0], quiet=True)
