@@ -158,6 +158,7 @@ def test_lines_of_many_points_have_markers_here_and_there(tmp_path: Path) -> Non
 def test_a_name_is_wrapped_and_of_a_longer_one_the_middle_is_left_out() -> None:
     assert wrap_name("yarn(factor=8, attention_factor=1)", 20) == "yarn(factor=8,\nattention_factor=1)"
     assert wrap_name("a  b\n c", 20) == "a b c"
+    assert wrap_name("nats per token (\u2193 better)", 20) == "nats per token\n(\u2193 better)"
     text = wrap_name("x" * 500 + "end", 20)
     assert len(text.split("\n")) <= 3 and max(map(len, text.split("\n"))) <= 20
     assert text.startswith("xxx") and text.endswith("end") and "\u2026" in text
