@@ -167,7 +167,7 @@ def test_nothing_is_taken_where_no_checkpoint_speaks_the_text(uniform: float, si
         summarise_checkpoints(rows), finalists=rank_finalists(rows, dict(enumerate(rows)), [1, 0], {text(128): "nll"})
     )
     first = page.screen(found)[0]
-    said = "No checkpoint is recommended by last_segment, the mean over lengths of its NLL (nats per token): step 2 does"
+    said = "No checkpoint is recommended by last_segment, the mean over lengths of its NLL (nats per token): step 2"
     assert first.startswith(said if silent else "Take **step 2**")
     assert ("2.600 nats per token at 128 tokens, within its trained length" in first) is silent
 
