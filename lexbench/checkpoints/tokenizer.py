@@ -23,9 +23,11 @@ from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 SENTENCEPIECE_BLANK = "\u2581"
 """SentencePiece's character for a blank."""
 OPENED_THOUGHT_PATTERN = re.compile(
-    r"[<\[](?!\|?(/|end))[^<>\[\]/]*(think|thought|reason)[^<>\[\]/]*[>\]]\s*$", re.IGNORECASE
+    r"[<\[\u25c1](?!\|?(/|end))[^<>\[\]/]*(think|thought|reason)[^<>\[\]/]*[>\]\u25b7]\s*$"
+    r"|<\|channel\|?>(analysis|thought)\s*(<\|message\|>)?\s*$",
+    re.IGNORECASE,
 )
-"""End of a prompt with an opening tag of a thought, such as <think>."""
+"""End of a prompt with an opening tag of a thought, such as <think>, or with a channel's beginning."""
 _reading = threading.Lock()
 """Held while a tokenizer encodes: whether it reads names of special tokens as these is a state of the tokenizer."""
 

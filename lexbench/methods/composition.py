@@ -249,22 +249,37 @@ def other_attention(against: str, own: Attention, model: Model, length: int) -> 
 
 
 PROBED_LENGTH_MULTIPLES = (0.5, 1, 2, 8, 64)
-"""Multiples of the trained length at which a method that does not follow the length is looked at."""
+"""Multiples of the trained length at which settings of every method are looked at."""
 
 
-def drop_idle_at(config: Mapping[str, Any], model: Model) -> dict[str, Any]:
-    """A method's config without `at` where that changes nothing, as of a method that does not follow the length."""
-    at: Any = config.get("at")
-    if not is_whole(at, 1):
-        return dict(config)
-    free = {key: value for key, value in config.items() if key != "at"}
-    method = read_method(free)[1]
-    lengths = {int(at), *(max(2, round(multiple * model.trained_length)) for multiple in PROBED_LENGTH_MULTIPLES)}
-    try:
-        found = [attention_of(method, model, length).as_data() for length in sorted(lengths)]
-    except Refused:
-        return dict(config)
-    return free if all(each == found[0] for each in found) else dict(config)
+def drop_idle_settings(config: Mapping[str, Any], model: Model) -> dict[str, Any]:
+    """A method's config without those of `at`, `over` and `layers` that change nothing on this model.
+
+    `at` goes where the method does not follow the length; `over` and `layers`, which are in identities of stored cells,
+    only where the method leaves the model as it is: `-m method=none,yarn method.layers=all` measures the baseline. All
+    stay where the method refuses the model.
+    """
+    kept, at = dict(config), config.get("at")
+    given = [key for key in ("at", *STARTING_DEFAULTS) if config.get(key) is not None]
+    if not given or not (at is None or is_whole(at, 1)):
+        return kept
+    lengths = {max(2, round(multiple * model.trained_length)) for multiple in PROBED_LENGTH_MULTIPLES}
+    lengths |= set() if at is None else {int(at)}
+    for key in given:
+        free = {name: value for name, value in kept.items() if name != key}
+        try:
+            with_it, without = (_attentions(each, model, sorted(lengths)) for each in (kept, free))
+        except Refused:
+            return kept
+        if with_it == without and (key == "at" or all(each == Attention().as_data() for each in without)):
+            kept = free
+    return kept
+
+
+def _attentions(config: Mapping[str, Any], model: Model, lengths: Sequence[int]) -> list[Any]:
+    """The Attention of a method at each length, as data; Refused if the model does not allow the method."""
+    method = read_method(config)[1]
+    return [attention_of(method, model, length).as_data() for length in lengths]
 
 
 def _per_text(method: Any) -> bool:

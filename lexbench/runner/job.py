@@ -16,7 +16,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
 from lexbench.corpora import default_corpus, for_lengths
-from lexbench.methods.composition import deployed_config, deployment_of, drop_idle_at, read_method
+from lexbench.methods.composition import deployed_config, deployment_of, drop_idle_settings, read_method
 from lexbench.runner.cells import Component, MethodComponent
 
 MAX_SAMPLES_PER_CELL = 1_000_000
@@ -95,7 +95,7 @@ class Job:
         text = _build_corpus(corpus, tokens)
         entries = [entry for config in tasks for entry in suites.expand_suite(config)]
         settled = [_resolve_task(_build_component("task", entry, corpus=text.obj), tokens) for entry in entries]
-        measured = [drop_idle_at(each, facts) for each in methods]
+        measured = [drop_idle_settings(each, facts) for each in methods]
         named = [_method(each, facts) for each in measured]
         place = _results_folder(results, facts.name)
         inside = [length for length in tokens if length <= facts.trained_length]

@@ -20,6 +20,7 @@ FAULTS: dict[str, Callable[[list[float], int], list[float]]] = {
     "constant": lambda row, seed: [-(0.5 + seed % 8 / 2)] * len(row),
     "shifted right": lambda row, seed: [row[0], *row[:-1]],
     "shifted left": lambda row, seed: [*row[1:], row[-1]],
+    "moved": lambda row, seed: [value - 0.3 for value in row],
 }
 """Log-probabilities that a server gives in place of those of a prompt's tokens, behind the first."""
 
@@ -90,7 +91,8 @@ class Speaker:
         if self.wrong in ("zero", "constant"):
             return FAULTS[self.wrong]([0.0] * len(options), self.seed)
         seen = {"shifted right": tokens[:-1], "shifted left": [*tokens, options[0]]}.get(self.wrong, tokens)
-        return [float(each) for each in self.row(seen)[list(options)]]
+        found = [float(each) for each in self.row(seen)[list(options)]]
+        return FAULTS[self.wrong](found, self.seed) if self.wrong == "moved" else found
 
     def vllm(self, body: Body) -> Reply:
         """Answers as vLLM does."""

@@ -271,11 +271,17 @@ def test_a_conversation_is_as_transformers_writes_it(chat_folder: Callable[..., 
     assert [loaded.decode(piece) for piece in pieces[1::2]] == [content for _, content in talk]
 
 
-@pytest.mark.parametrize("tag", ["<think>", "<think>\n", "[THINK]", "<|begin_of_thought|>", "<seed:think>"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        *("<think>", "<think>\n", "[THINK]", "<|begin_of_thought|>", "<seed:think>", "\u25c1think\u25b7"),
+        *("<|channel|>analysis<|message|>", "<|channel>thought\n"),
+    ],
+)
 def test_a_template_that_opens_a_thought_unasked_is_refused(chat_folder: Callable[..., Path], tag: str) -> None:
     """Whether it ignores the switch, or has none; told to think, it may."""
     asked = "{% if not enable_thinking is defined or enable_thinking %}" + tag + "{% else %}x</think>{% endif %}"
-    closed = tag.replace("<", "</").replace("[", "[/")
+    closed = tag.replace("<", "</").replace("[", "[/").replace("\u25c1", "\u25c1/")
     for end, ignores in ((tag, True), (asked, False), (closed, False)):
         loaded = load_tokenizer(chat_folder(PLAIN + end), bos=False)
         thinks = loaded.as_chat("chat", None, thinking=True, thought=9)

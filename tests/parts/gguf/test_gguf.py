@@ -240,17 +240,49 @@ def test_a_broken_file_is_one_line(content: bytes, said: str, tmp_path: Path, ca
         ({"rope.freq_base": 1e6, "rope.dimension_count": 256}, GEMMA, []),
         ({"rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, GEMMA, ["linear 8"]),
         ({}, {"model_type": "gpt2", "n_embd": 64, "n_head": 4}, []),
+        ({}, LLAMA, []),  # llama.cpp's own base where a file states none
+        ({}, {**LLAMA, "rope_theta": 5e5}, ["a RoPE base of 10000"]),
+        ({"rope.freq_base": 1e6, "rope.freq_base_swa": 1e4}, GEMMA, []),
+        ({"rope.freq_base": 1e6, "rope.freq_base_swa": 2e4}, GEMMA, ["a RoPE base of 20000"]),
+        ({"attention.layer_norm_rms_epsilon": 1e-5}, {**LLAMA, "rms_norm_eps": 1e-5}, []),
+        ({"attention.layer_norm_epsilon": 1e-5}, {**LLAMA, "norm_eps": 1e-6}, ["attention.layer_norm_epsilon 1e-05"]),
+        ({"attention.causal": False}, LLAMA, ["attention.causal false"]),
         ({"logit_scale": 1.0, "embedding_scale": 1.0, "attention.scale": 0.125}, LLAMA, []),
         ({"logit_scale": 8.0, "embedding_scale": 12.0}, LLAMA, ["embedding_scale 12", "logit_scale 8"]),
         ({"residual_scale": 0.22, "attention.scale": 0.0156}, LLAMA, ["residual_scale 0.22", "attention.scale 0.0156"]),
-        ({}, {**GEMMA, **GEMMA_27B, "query_pre_attn_scalar": 256}, ["scaled by 1/sqrt(168)"]),
-        ({}, {**GEMMA, **GEMMA_27B, "query_pre_attn_scalar": 168}, []),
+        ({"rope.freq_base": 1e6}, {**GEMMA, **GEMMA_27B, "query_pre_attn_scalar": 256}, ["scaled by 1/sqrt(168)"]),
+        ({"rope.freq_base": 1e6}, {**GEMMA, **GEMMA_27B, "query_pre_attn_scalar": 168}, []),
     ],
 )
 def test_what_a_file_states_and_its_config_lacks(stated: Any, config: Any, left: list[str]) -> None:
     found = list(unread_entries(stated, config))
     assert len(found) == len(left)
     assert all(one.endswith(other) for one, other in zip(found, left, strict=True)), found
+
+
+@pytest.mark.parametrize(
+    ("left_out", "entry"),
+    [("add_layer_norm_rms_eps", "attention.layer_norm_rms_epsilon"), ("add_head_count", "attention.head_count")],
+)
+def test_what_transformers_would_make_up_is_refused(
+    left_out: str, entry: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf.GGUFWriter, left_out, lambda *_: None)
+    file = write_lexlet(tmp_path / "without.gguf")
+    with pytest.raises(ValueError, match=f"does not state its {entry}: download it again"):
+        gguf_folder(str(file))
+
+
+@pytest.mark.slow
+def test_a_file_without_bos_gets_none_from_transformers(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Llama's default, 1, is the end token of lexlet."""
+    monkeypatch.setattr(gguf.GGUFWriter, "add_bos_token_id", lambda *_: None)
+    folder = gguf_folder(str(write_lexlet(tmp_path / "without.gguf")))
+    assert load_tokenizer(folder).prefix == ()
+    with pytest.raises(ValueError, match="BOS"):
+        load_tokenizer(folder, bos=True)
 
 
 def test_without_the_libraries_the_extra_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from lexbench.core.record import Cell
 from lexbench.methods.composition import read_method
 from lexbench.parts.kv import bytes_plot, settings, table
 from lexbench.parts.kv.methods.kv import Kv
+from lexbench.report.doctor import examine_runs
 
 MODEL = Model(name="m", trained_length=512, head_dim=64, kv_heads=3, layers=30)
 ABOUT = Cell(
@@ -128,6 +129,8 @@ def test_a_run_ends_in_its_page_and_is_resumed(tmp_path: Path, capsys: pytest.Ca
     words = ["model=lexlet", "corpus=synthetic", "lengths=[192]", "n=4", f"results={tmp_path}", "--certify", "0.01"]
     words += ["--settings", "bits=2,group=16,residual=0", "keep=0.5"]
     assert main.main(["kv", *words]) == 0
+    found = examine_runs([tmp_path])
+    assert found.faults == [] and found.unfinished == 0 and found.cells > 0
     assert (tmp_path / "kv_bytes.svg").exists() and (tmp_path / "kv_bytes.csv").exists()
     page = capsys.readouterr().out
     assert "What a compressed cache of lexlet costs" in page and "## Retrieval" in page and "## Proven at 192" in page

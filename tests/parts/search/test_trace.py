@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,25 @@ def test_a_page_names_the_cliff_and_recommends_nothing_before_fresh_questions(tm
     assert "Cliff of last_segment at 512 tokens after step 0" in said and "while last_segment at 128 gains" in said
     assert "No checkpoint is recommended yet" in said and "from step 1,000 on" in page.markdown(found)
     assert page.write(found, tmp_path) == tmp_path / "trace.md" and (tmp_path / "trace.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("uniform", "silent"), [(2.5, True), (2.6, True), (2.7, False)])
+def test_nothing_is_taken_where_no_checkpoint_speaks_the_text(uniform: float, silent: bool) -> None:
+    """The best has 26 nats for 10 targets inside the trained length; beyond it a loss says nothing of the text."""
+    rows = [row(step, {text(128): steady(level), text(512): steady(31)}) for step, level in ((1, 30), (2, 26))]
+    rows = [
+        replace(
+            each, kept={column: replace(one, floors={"nll": {"uniform": uniform}}) for column, one in each.kept.items()}
+        )
+        for each in rows
+    ]
+    found = replace(
+        summarise_checkpoints(rows), finalists=rank_finalists(rows, dict(enumerate(rows)), [1, 0], {text(128): "nll"})
+    )
+    first = page.screen(found)[0]
+    said = "No checkpoint is recommended by last_segment, the mean over lengths of its NLL (nats per token): step 2"
+    assert first.startswith(said if silent else "Take **step 2**")
+    assert ("2.600 nats per token at 128 tokens, within its trained length" in first) is silent
 
 
 def test_checkpoints_with_other_questions_are_refused() -> None:

@@ -12,6 +12,7 @@ from lexbench.parts.search.trace.measure import Column
 from lexbench.parts.search.trace.trace import Traced
 from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
+from lexbench.report.notes import note_text
 from lexbench.report.wording import (
     direction_phrase,
     escape_markdown,
@@ -75,6 +76,8 @@ def _choice(found: Traced) -> str:
     """The checkpoint to take."""
     task, metric = _task(found)
     by = f"by {escape_markdown(task)}, the mean over lengths of its {escape_markdown(metric_label(metric))}"
+    if found.unspoken:
+        return f"No checkpoint is recommended {by}: {escape_markdown(note_text(found.unspoken))}."
     if not found.finalists:
         best = escape_markdown(found.rows[found.best].label)
         return (

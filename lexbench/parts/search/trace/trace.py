@@ -21,6 +21,8 @@ from lexbench.parts.search.trace.measure import (
     kept_rows,
 )
 from lexbench.parts.search.trace.settings import Settings
+from lexbench.stats.floors import language_not_learned_by_outcomes
+from lexbench.stats.notes import Note
 from lexbench.stats.pairs import correct_by_holm, paired_difference
 
 LOOK_INTERVAL_SECONDS = 15.0
@@ -42,6 +44,20 @@ class Traced:
     """Best checkpoints on fresh questions, the best first; empty while checkpoints may still appear."""
     questions: int = 0
     """Values of a checkpoint at each length."""
+
+    @property
+    def unspoken(self) -> Note | None:
+        """Note that not even the best checkpoint has learned the language of the deciding task's text."""
+        task = next(iter(self.columns)).task
+        kept = {column.length: self.rows[self.best].kept[column] for column in self.columns if column.task == task}
+        inside = [each for length, each in sorted(kept.items()) if length <= each.cell.trained_length]
+        if not inside or "nll" not in inside[-1].outcomes:
+            return None
+        each = inside[-1]
+        levels = each.floors.get("nll") or {}
+        return language_not_learned_by_outcomes(
+            self.rows[self.best].label, each.cell.method, each.cell.length, each.outcomes["nll"], levels
+        )
 
     @property
     def steps(self) -> list[int]:

@@ -12,6 +12,8 @@ from lexbench.parts.serving.completions import Losses
 
 MAX_WRITTEN_READ_DIFFERENCE_NATS = 0.5
 """Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""
+MAX_MEDIAN_DIFFERENCE_NATS = 0.2
+"""Nats by which the middle one of all these tokens may differ, with its sign: rounding moves as many up as down."""
 MIN_TOKEN_SPREAD_NATS = 0.01
 """Nats between the least and the most likely token of a text, below which all are taken for one constant."""
 N_COMPARED_TOKENS, MIN_COMPARED_TOKENS = 8, 4
@@ -90,7 +92,13 @@ def find_contradiction(dialect: TrialRequests, prompts: bool, options: bool) -> 
     apart = sorted(found, key=lambda pair: -abs(pair[0] - pair[1]))
     before, after = apart[len(found) // N_COMPARED_TOKENS]  # one of eight may be an outlier of activations in few bits
     if abs(before - after) <= MAX_WRITTEN_READ_DIFFERENCE_NATS:
-        return ""
+        middle = float(np.median([read - wrote for wrote, read in found]))
+        if abs(middle) <= MAX_MEDIAN_DIFFERENCE_NATS:
+            return ""
+        return (
+            f"contradicts itself: tokens have {middle:+.2f} nats when they are read against when written, so "
+            "its likelihoods of a prompt are of another unit or temperature"
+        )
     return (
         f"contradicts itself: a token of {before:.2f} nats when it was written has {after:.2f} when it is read, so "
         "its likelihoods of a prompt are of other tokens"
