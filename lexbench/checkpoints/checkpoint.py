@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -21,6 +22,8 @@ CONFIG_FILE_PATTERNS = ["*.json", "*.jinja", "tokenizer.model"]
 WEIGHT_FILE_PATTERNS = ["*.safetensors"]
 ADAPTER_CONFIG_FILE = "adapter_config.json"
 """File of peft: its folder holds an adapter, alone or beside the weights that it changes."""
+ADAPTER_FILES = (ADAPTER_CONFIG_FILE, "adapter_model.safetensors", "adapter_model.bin")
+"""Files of peft, of which each shows an adapter: a download that was cut short may lack the first."""
 MERGE_ADAPTER_REMEDY = (
     "merge it into its base (peft's merge_and_unload, then save_pretrained into a new folder, the tokenizer beside it)"
 )
@@ -269,17 +272,21 @@ def end_tokens(folder: Path) -> frozenset[int]:
     return frozenset()
 
 
+def refuse_adapter(folder: Path) -> None:
+    """ConfigError where a folder holds an adapter, beside weights or alone: a part of the model, which is not read."""
+    if found := [name for name in ADAPTER_FILES if os.path.lexists(folder / name)]:
+        raise ConfigError(
+            f"model folder {folder} holds an adapter ({found[0]}), and weights without it are another model: "
+            f"{MERGE_ADAPTER_REMEDY}, or move its files away to measure the base"
+        )
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The checkpoint's safetensors files; ConfigError if there are none, or some of its index are missing.
 
-    And where an adapter lies beside them: it is a part of the model, which is not read here.
+    And where an adapter lies beside them, as `refuse_adapter` says.
     """
-    if (folder / ADAPTER_CONFIG_FILE).exists():
-        raise ConfigError(
-            f"model folder {folder} holds an adapter ({ADAPTER_CONFIG_FILE}), and weights without it are another "
-            "model: "
-            f"{MERGE_ADAPTER_REMEDY}, or move its files away to measure the base"
-        )
+    refuse_adapter(folder)
     index = folder / "model.safetensors.index.json"
     named = read_object(index, "get it again").get("weight_map") if index.exists() else None
     parts = {str(name) for name in named.values()} if isinstance(named, Mapping) else set[str]()

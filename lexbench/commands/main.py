@@ -29,7 +29,7 @@ from lexbench.commands import (
     verify,
     versus,
 )
-from lexbench.commands.command import MAX_MESSAGE_CHARACTERS, Command, CommandHelpFormatter, Parser
+from lexbench.commands.command import Command, CommandHelpFormatter, Parser, shorten_message
 from lexbench.core import parts, registry
 from lexbench.core.console import at_work
 from lexbench.core.errors import ConfigError
@@ -102,11 +102,11 @@ def main(given: Sequence[str] | None = None) -> int:
     except (ConfigError, Refused, OSError, MemoryError) as error:
         if os.environ.get("LEXBENCH_TRACEBACK"):
             raise
-        print(f"lexbench: {_one_line(error)}", file=sys.stderr)
+        print(f"lexbench: {shorten_message(_one_line(error))}", file=sys.stderr)
         return 2
     except Exception as error:
         if isinstance(error.__context__, OSError) and error.__context__.errno == errno.ELOOP:  # pathlib hides it
-            print(f"lexbench: {_one_line(error.__context__)}", file=sys.stderr)
+            print(f"lexbench: {shorten_message(_one_line(error.__context__))}", file=sys.stderr)
             return 2
         _report_bug(words)
         return 1
@@ -161,8 +161,7 @@ def _one_line(error: Exception) -> str:
         return f"{error.filename2 or error.filename} is a folder where a file is needed: give another place"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename2 or error.filename}"  # not the temporary file that would replace it
-    line = " ".join(str(error).split())
-    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 4]} ..."
+    return " ".join(str(error).split())
 
 
 def _print_completions(words: list[str]) -> int:

@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.checkpoints.checkpoint import refuse_adapter
 from lexbench.core import objects, parts
 from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.fence import plugin_guard
@@ -93,10 +95,12 @@ def execute_job(job: Job, dry_run: bool = False, quiet: bool = False, backend: B
 
 
 def _check_backend(job: Job, dry_run: bool) -> None:
-    """ConfigError for a parameter of the backend that is seen to be wrong before anything is loaded.
+    """ConfigError for a parameter of the backend or a model's folder that is seen to be wrong before anything loads.
 
     A plan may be made for another machine: whether this one has the device is asked for a run only.
     """
+    if job.backend.get("name") in ("hf", "native", "vllm") and job.model.path:
+        refuse_adapter(Path(job.model.path).expanduser())
     given = {key: value for key, value in job.backend.items() if key not in ("_target_", "file", "name")}
     if not given:
         return

@@ -7,9 +7,10 @@
                  at most n; LongPPL asks several windows of a document)
     questions    cells that were asked the same (task, corpus, texts' start, length, seed, n) hold the same questions:
                  indices, clusters and depths, and where they were answered tokens, targets, bytes and words
-    samples      no longer than the length, with as many targets as the identity states; scores, chances and depths in
-                 [0, 1]; every number finite, unless the sample failed; negative log-likelihoods and floors at least 0:
-                 probabilities are at most 1; what one sample has of scores and likelihoods, all have that did not fail
+    samples      no longer than the length, nor shorter if they fill it, with as many targets as the identity states;
+                 scores, chances and depths in [0, 1]; every number finite, unless the sample failed; negative
+                 log-likelihoods and floors at least 0: probabilities are at most 1; what one sample has of scores and
+                 likelihoods, all have that did not fail
 
 Checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
 """
@@ -102,6 +103,11 @@ def unfinished_cell_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
     stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _core_task_names() else None
     if is_whole(stated, 1) and (odd := next((n for one in samples if (n := targets_of(one)) not in (None, stated)), 0)):
         found.append(f"{odd} targets, though its identity says {stated}")
+    if (
+        is_whole(stated, 1) and isinstance(task, dict) and task["name"] == "last_segment"
+    ):  # its questions fill the length
+        short = [one.tokens for one in samples if one.tokens < cell.length]
+        found += [f"{short[0]} tokens, though its questions have {cell.length}"] if short else []
     return found + ([fault] if (fault := score_keys_differ(samples)) else [])
 
 

@@ -15,6 +15,7 @@ import transformers
 import lexbench
 from lexbench import Refused
 from lexbench.backends.hf.exact.extended import check_frequencies, model_of
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.methods.yarn import Yarn
 
 SIZES = {
@@ -104,6 +105,8 @@ def test_a_cast_that_rounds_the_frequencies_is_refused(dtype: str, back: bool, m
     model = model.float() if back else model
     with pytest.raises(ValueError, match=ROUNDED.format(dtype)):
         lexbench.extend(model, method, length=64)
+    with pytest.raises(ValueError, match=ROUNDED.format(dtype)):
+        lexbench.evaluate(model, locate_checkpoint("lexbench:lexlet"), method=method, lengths=[64], n=1)
 
 
 @dataclass(frozen=True)

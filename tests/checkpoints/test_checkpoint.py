@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ from lexbench.checkpoints.checkpoint import (
     weight_bytes,
     weight_files,
 )
+from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.errors import FetchError
 from tests.checkpoints.test_config_facts import SIZES, folder
@@ -382,7 +384,9 @@ def test_a_pipe_in_place_of_a_file_is_said_and_not_waited_for(tmp_path: Path) ->
         read_config(str(tmp_path))
 
 
-def test_an_adapter_beside_the_weights_is_not_left_out_in_silence(tmp_path: Path) -> None:
+def test_an_adapter_beside_the_weights_is_not_left_out_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """transformers reads it where peft is installed, and else measures the base under the adapter's name."""
     from lexbench.backends.hf import Hf
     from lexbench.parts.lab.backend import Native
@@ -397,6 +401,14 @@ def test_an_adapter_beside_the_weights_is_not_left_out_in_silence(tmp_path: Path
         with pytest.raises(ValueError, match=said) as error:
             load(read_model({"path": str(folder)}))
         assert "\n" not in str(error.value)
+    plan = ["run", "model=local", f"model.path={folder}", "task=last_segment", "corpus=synthetic", "n=2", "--dry-run"]
+    for backend in ("hf", "native"):
+        assert main.main([*plan, f"backend={backend}"]) == 2
+        assert re.search(said, capsys.readouterr().err)
+    (folder / "adapter_config.json").rename(folder / "adapter_model.safetensors")
+    with pytest.raises(ValueError, match=r"tuned holds an adapter \(adapter_model.safetensors\)"):
+        weight_files(folder)
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_config.json")
     (folder / "config.json").unlink()
     with pytest.raises(ValueError, match=r"tuned holds an adapter alone .*: merge it into its base"):
         read_model({"path": str(folder)})

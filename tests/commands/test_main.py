@@ -412,3 +412,9 @@ def test_a_loop_of_links_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main.main(["check", str(tmp_path), "--baseline", str(tmp_path / "loop.json")]) == 2
     said = capsys.readouterr().err
     assert said == f"lexbench: Too many levels of symbolic links: {tmp_path / 'loop.json'}\n"
+
+
+def test_a_name_that_is_too_long_for_a_file_does_not_fill_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["doctor", "a" * 100_000]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("lexbench: File name too long: aaa") and len(said) < 1100

@@ -161,6 +161,14 @@ def test_as_many_targets_as_the_identity_states_are_in_every_sample() -> None:
     stated = replace(GOOD, cell=replace(GOOD.cell, identity={**GOOD.cell.identity, "task": task}))
     [line] = record_problems([stated]).values()
     assert "has 4 targets, though its identity says 64" in line
+    stated = replace(
+        stated, cell=replace(stated.cell, identity={**stated.cell.identity, "task": {**task, "targets": 4}})
+    )
+    assert record_problems([stated]) == {}
+    # The rows of another length, in every cell: no neighbour can tell.
+    short = [replace(each, tokens=256) for each in stated.samples]
+    [line] = record_problems([replace(stated, samples=short)]).values()
+    assert "has 256 tokens, though its questions have 512" in line
     own = replace(stated, cell=replace(stated.cell, task="mine", identity={"task": {**task, "name": "mine"}}))
     assert record_problems([own]) == {}  # a task of the user's own may mean something else
 

@@ -191,7 +191,7 @@ def test_the_bytes_are_those_of_its_own_scripts(part: str, length: int, known: P
 
 def test_the_length_counts_the_tokens_around_the_prompt(known: Path, lexlet: FastTokenizer) -> None:
     """Its `--model_template_token` is taken off `--max_seq_length`: 40 of 2,040 leave the rows of 2,000."""
-    for part in ("niah_single_1", "fwe"):
+    for part in ("niah_single_1", "cwe", "fwe"):
         assert rows(known, part, 2040, lexlet, framing=40) == rows(known, part, 2000, lexlet)
 
 

@@ -36,8 +36,8 @@ class Algorithm(Task):
 
     Chance is that of the best guess without the algorithm. Of a sum 1/10. Of a reversed string that of naming the
     commonest digit that is left, which needs the digits and not their order; naming the commonest at every place has
-    less (`commonest` in the sample's facts). Of a sorted string that of naming the digit before (`again`), which is
-    nearly always right: there read `exact`.
+    less (`commonest` in the sample's facts). Of a sorted string that of naming 0, and then the digit before (`again`),
+    which is nearly always right: there read `exact`.
 
     Scores: `accuracy`, the share of places where the right digit is the likeliest, given the right tokens before it;
     `exact`, 1 if every place is right.
@@ -100,7 +100,7 @@ class Algorithm(Task):
         again = float((result[1:] == result[:-1]).sum() / size)
         guess = striking_out_accuracy(np.bincount(result).tolist()) if self.kind == "reverse" else 1 / 10
         if self.kind == "sort":
-            guess = max(guess, again)
+            guess = max(guess, again + float(result[0] == 0) / size)
         blank = np.repeat(line, length - len(prefix) - len(asked) - size)
         return ClassifyTokens(
             index=index,
