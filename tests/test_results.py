@@ -197,8 +197,10 @@ def test_results_are_light_enough_to_be_copied_in_seconds() -> None:
 @pytest.mark.slow
 def test_the_page_of_smollm2_is_what_its_cells_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2_page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(smollm2_page, "FIGURE", tmp_path / "curves.svg")
     smollm2_page.main([])
     assert (tmp_path / "page.md").read_text() == (REFERENCE / "smollm2.md").read_text()
+    assert (tmp_path / "curves.svg").read_bytes() == (REFERENCE / "smollm2" / "curves.svg").read_bytes()
     assert min(len(each.samples) for each in smollm2_page.kept_cells()) >= 16
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from lexbench.core.groups import group_by_key
 from lexbench.core.record import Cell, Sample
 from lexbench.report.formats import markdown_columns
+from lexbench.report.plots.paper import FONT_SIZE_POINTS, WIDTH_INCHES_OF_SIZE, paper_figure
+from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
+from lexbench.report.tables import headline_tables
 from lexbench.stats.costs import costs_of_file
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, smallest_significant_difference
 from lexbench.stats.pairs import (
@@ -44,6 +48,7 @@ from lexbench.store.format import FinishedCell, cell_line
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "results" / "reference" / "smollm2.md"
+FIGURE = PAGE.parent / "smollm2" / "curves.svg"
 QUESTIONS = ROOT / "results" / "reference" / "smollm2" / "board.parquet"
 METRIC_OF_TASK = {"passkey": "accuracy", "last_segment": "nll"}
 TRAINED_LENGTH = 8192
@@ -61,6 +66,8 @@ INTRODUCTION = """\
     python tools/smollm2_page.py
 
 {verdict}
+
+![Loss and keys found over length: differences to the unmodified model, and levels](smollm2/curves.svg)
 
 Trained length T = 8,192 tokens; bfloat16; texts of `corpus=manuals`, which every lab can get (`make texts`). Brackets
 hold 95 % intervals, questions of one text kept together. p is Holm's over the comparisons to `none` at one length, and
@@ -421,6 +428,15 @@ def loss_sentence(found: Compared) -> str:
     return f"**In loss {len(apart)} of {len(working)} are told apart**{f', in nats per token: {said}' if said else ''}."
 
 
+def draw_curves(file: Path) -> None:
+    """Draw the page's tasks over length, differences to `none` beside levels."""
+    cells = [each for each in kept_cells() if each.cell.backend == "hf" and each.cell.task_name in METRIC_OF_TASK]
+    tables = [table for table in headline_tables(cells) if table.metric in METRIC_OF_TASK.values()]
+    with mpl.rc_context({**MATPLOTLIB_STYLE, "font.size": FONT_SIZE_POINTS}):
+        samples = {each.cell.id: each.samples for each in cells}
+        save_figure_as(paper_figure(tables, WIDTH_INCHES_OF_SIZE["page"], samples=samples), file)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Keep the questions of a run, if one is given, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -450,6 +466,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "",
         WITHDRAWN,
     ]
+    draw_curves(FIGURE)
     PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 
