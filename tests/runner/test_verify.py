@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import DynamicCache
@@ -19,6 +21,8 @@ from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Blocks, LogScale, PositionMap, Remap, Shift, Slopes, Window
+from lexbench.core.task import Encoded
+from lexbench.corpora.synthetic import Synthetic
 from lexbench.kernels import dense
 from lexbench.runner.verify import MethodCheck, Preflight, check_cached_reading, failure_of_checks, verify_attention
 
@@ -258,6 +262,27 @@ def test_a_change_no_larger_than_rounding_is_none(hf: Any, monkeypatch: pytest.M
     sabotage(monkeypatch, lambda kernel, q, k, v, at, attention, *rest: dense.attend(q, k, v, at, Attention(), *rest))
     found = results(hf, Attention(mask=Window(128)))
     assert found["applied"] is False and found["realised"] is False
+
+
+def test_checks_read_sentences_and_random_tokens_where_the_tokenizer_has_no_words_for_them(
+    hf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+    logits = hf.logits
+
+    def recorded(tokens: Any, *rest: Any) -> torch.Tensor:
+        read.append(tokens)
+        made: torch.Tensor = logits(tokens, *rest)
+        return made
+
+    monkeypatch.setattr(hf, "logits", recorded)
+    check_cached_reading(hf, 64)
+    (document,) = Synthetic(count=1, words=64).documents()
+    assert document.text.startswith(hf.tokenizer.decode(read[-1])) and len(read[-1]) == 64
+    nothing = Encoded(np.zeros(500, np.int64), np.arange(500), "")
+    monkeypatch.setattr(hf, "tokenizer", SimpleNamespace(encode=lambda text: nothing, vocabulary=512))
+    check_cached_reading(hf, 64)
+    assert len(set(read[-1].tolist())) > 32  # 64 draws among 512 tokens
 
 
 @pytest.mark.parametrize("content", ['{"a": ', "[]", '{"a": 3}'])
