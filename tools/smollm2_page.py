@@ -442,20 +442,20 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
         f"{', '.join(method for _, method in others)} find {others[0][0]} to {others[-1][0]}. Which of them finds "
         f"most is not shown: {told}**, differences of up to {missed:.0f} points may be missed, and to see "
         f"{AIMED_POINTS:g} points would take about {texts_needed(pairs['passkey'])} texts of four keys (16 here). "
-        f"{loss_sentence(pairs['last_segment'])}"
+        f"{loss_sentence(pairs['last_segment'], found['last_segment'])}"
     )
 
 
-def loss_sentence(found: Compared) -> str:
-    """Working methods that differ in loss at twice the length, and by how much."""
+def loss_sentence(found: Compared, losses: Mapping[tuple[str, int], Place]) -> str:
+    """Losses of the working methods at twice the length, the best first, and the pairs that are not told apart."""
     working = {key: each for key, each in found.items() if key[0] != "none" and key[2] == TWICE}
-    apart = []
-    for (one, other, _), each in working.items():
-        if each.significant and each.difference is not None:
-            worse, better = (other, one) if each.difference > 0 else (one, other)
-            apart.append((abs(each.difference), worse, better))
-    said = ", ".join(f"{worse} is worse than {better} by {size:.3f}" for size, worse, better in sorted(apart)[::-1])
-    return f"**In loss {len(apart)} of {len(working)} are told apart**{f', in nats per token: {said}' if said else ''}."
+    alike = [f"{one} and {other}" for (one, other, _), each in working.items() if not each.significant]
+    ranked = sorted((place.value, method) for (method, length), place in losses.items() if length == TWICE)
+    shown = ", ".join(f"{method} {value:.3f}" for value, method in ranked)
+    return (
+        f"**In loss {len(working) - len(alike)} of {len(working)} are told apart**"
+        f"{', all but ' + ', '.join(alike) if alike else ''}; in nats per token: {shown}."
+    )
 
 
 def draw_curves(file: Path) -> None:
