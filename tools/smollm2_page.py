@@ -69,8 +69,8 @@ INTRODUCTION = """\
 
 ![Loss and keys found over length: differences to the unmodified model, and levels](smollm2/curves.svg)
 
-In the figure, as in every report of lexbench, Holm's correction is over all methods and lengths of a task; in the tables
-below it is over those of one length.
+In the figure, as in every report of lexbench, Holm's correction is over all methods and lengths of a task; in the
+tables below it is over those of one length.
 
 Trained length T = 8,192 tokens; bfloat16; texts of `corpus=manuals`, which every lab can get (`make texts`). Brackets
 hold 95 % intervals, questions of one text kept together. p is Holm's over the comparisons to `none` at one length, and
