@@ -48,11 +48,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the leaderboard, or write it."""
-    from lexbench.core.files import write_text
+    from lexbench.core.files import refuse_record_file, write_text
     from lexbench.report.leaderboard.leaderboard import leaderboard_text
 
     if options.out and options.out.is_dir():
         raise ConfigError(f"--out {options.out} is a folder: give a file, e.g. --out {options.out / 'leaderboard.md'}")
+    if options.out:
+        refuse_record_file("--out", options.out)
     choices = (options.rows, options.columns, options.task, options.format, options.published)
     text = leaderboard_text(options.runs, *choices, options.rule, options.margin)
     if options.out:

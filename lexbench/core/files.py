@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.text import plain_text
+
+RECORD_FILE_SUFFIXES = (".jsonl", ".parquet")
+"""Ends of files that hold records, answers or a ledger, which no page, table or certificate replaces."""
 
 
 def why_not_a_folder(place: Path) -> str:
@@ -41,6 +45,15 @@ def check_writable(noun: str, place: Path, remedy: str) -> None:
             pass
     except OSError as error:
         raise ConfigError(f"{noun} {place} cannot be made in {above} ({error.strerror}): {remedy}") from None
+
+
+def refuse_record_file(option: str, file: Path) -> None:
+    """ConfigError where an option would replace a file of records, of a ledger or of answers."""
+    if file.suffix.lower() in RECORD_FILE_SUFFIXES:
+        raise ConfigError(
+            f"{option} must not be a {file.suffix} file, got {plain_text(file.name)}: records, answers and ledgers are "
+            "such files, give another name"
+        )
 
 
 def check_regular(file: Path) -> None:

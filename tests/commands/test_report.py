@@ -28,6 +28,10 @@ def test_a_leaderboard_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFi
     keep(tmp_path / "run", [finished("passkey", method, 512, n=4) for method in ("none", "pi")])
     assert main.main(["leaderboard", str(tmp_path / "run"), "--out", str(tmp_path)]) == 2
     assert "is a folder: give a file, e.g. --out" in capsys.readouterr().err
+    (ledger := tmp_path / "ledger.jsonl").write_text("{}\n")
+    assert main.main(["leaderboard", str(tmp_path / "run"), "--out", str(ledger)]) == 2
+    assert "--out must not be a .jsonl file, got ledger.jsonl" in capsys.readouterr().err
+    assert ledger.read_text() == "{}\n"
     assert main.main(["leaderboard", str(tmp_path / "run"), "--out", str(tmp_path / "board.md")]) == 0
     assert "## passkey on lexlet: accuracy" in (tmp_path / "board.md").read_text()
 

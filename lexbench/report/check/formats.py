@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import write_bytes, write_text
+from lexbench.core.files import refuse_record_file, write_bytes, write_text
 from lexbench.core.parts import import_optional
 from lexbench.core.text import count_with_noun, plain_text
 from lexbench.report import formats
@@ -84,11 +84,12 @@ def check_command(
 
 
 def _refuse_shared_files(baseline_file: Path, written: Mapping[str, Path | None]) -> None:
-    """ConfigError where a file to write is the baseline, or that of another option."""
+    """ConfigError where a file to write is the baseline, that of another option, or one of records."""
     taken = {baseline_file.resolve(): "the baseline"}
     for option, file in written.items():
         if file is None:
             continue
+        refuse_record_file(option, file)
         if whose := taken.get(file.resolve()):
             raise ConfigError(f"{option} {file} is {whose}, which it would replace: give another file")
         taken[file.resolve()] = f"the file of {option}"

@@ -108,6 +108,10 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
         (["--baseline", "b.json", "--certify", "./b.json"], "--certify b.json is the baseline, which it would replace"),
         (["--baseline", "b.json", "--junit", "b.json"], "--junit b.json is the baseline, which it would replace"),
         (["--baseline", "b.json", "--markdown", "b.json"], "--markdown b.json is the baseline, which it would replace"),
+        (
+            ["--baseline", "b.json", "--certify", "ledger.jsonl"],
+            "--certify must not be a .jsonl file, got ledger.jsonl",
+        ),
         (["--baseline", "b.json", "--junit", "c", "--markdown", "./c"], "--markdown c is the file of --junit"),
         (
             ["--baseline", "b.json", "--update", "--certify", "c.json"],
