@@ -417,13 +417,14 @@ def difference(pairs: Compared, one: str, other: str) -> PairedDifference | None
 
 
 def texts_needed(found: Compared) -> int:
-    """Texts from which on each comparison between working methods would show `AIMED_POINTS`, if they vary as here."""
+    """Texts from which on each undecided comparison of methods would show `AIMED_POINTS`, if they vary as here."""
     asked = 2
     for key, each in found.items():
         level = SIGNIFICANCE_LEVEL / sum(family_of(other) == family_of(key) for other in found)
         spread = each.error * math.sqrt(each.clusters)
         while (
             key[0] != "none"
+            and not each.significant
             and 100 * smallest_significant_difference(spread / math.sqrt(asked), asked, level, each.balanced)
             > AIMED_POINTS
         ):
@@ -436,15 +437,16 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
     keys = {method: place for (method, length), place in found["passkey"].items() if length == TWICE}
     n = len(keys["none"].outcomes)
     others = sorted((round(place.value * n), method) for method, place in keys.items() if method != "none")
-    working = [(key, each) for key, each in pairs["passkey"].items() if key[0] != "none" and key[2] == TWICE]
-    apart = [key for key, each in working if each.significant]
-    told = f"{len(apart)} of {len(working)} comparisons of keys between working methods are told apart"
-    missed = max(100 * detectable(pairs["passkey"], key, "accuracy") for key, _ in working)
+    working = {key: each for key, each in pairs["passkey"].items() if key[0] != "none" and key[2] == TWICE}
+    apart = [f"{one} and {other}" for (one, other, _), each in working.items() if each.significant]
+    alike = [key for key, each in working.items() if not each.significant]
+    missed = max(100 * detectable(pairs["passkey"], key, "accuracy") for key in alike)
     return (
         f"**At twice its length the unmodified model finds {round(keys['none'].value * n)} of {n} keys; "
-        f"{', '.join(method for _, method in others)} find {others[0][0]} to {others[-1][0]}. Which of them finds "
-        f"most is not shown: {told}**, differences of up to {missed:.0f} points may be missed, and to see "
-        f"{AIMED_POINTS:g} points would take about {texts_needed(pairs['passkey'])} texts of four keys (16 here). "
+        f"{', '.join(f'{method} {count}' for count, method in others)}. In keys {len(apart)} of {len(working)} pairs "
+        f"of these methods are told apart**{': ' + ', '.join(apart) if apart else ''}. Of the others differences of up to "
+        f"{missed:.0f} points may be missed; to see {AIMED_POINTS:g} points would take about "
+        f"{texts_needed(pairs['passkey'])} texts of four keys (16 here). "
         f"{loss_sentence(pairs['last_segment'], found['last_segment'])}"
     )
 
