@@ -444,8 +444,8 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
     return (
         f"**At twice its length the unmodified model finds {round(keys['none'].value * n)} of {n} keys; "
         f"{', '.join(f'{method} {count}' for count, method in others)}. In keys {len(apart)} of {len(working)} pairs "
-        f"of these methods are told apart**{': ' + ', '.join(apart) if apart else ''}. Of the others differences of up to "
-        f"{missed:.0f} points may be missed; to see {AIMED_POINTS:g} points would take about "
+        f"of these methods are told apart**{': ' + ', '.join(apart) if apart else ''}. Of the others differences of up "
+        f"to {missed:.0f} points may be missed; to see {AIMED_POINTS:g} points would take about "
         f"{texts_needed(pairs['passkey'])} texts of four keys (16 here). "
         f"{loss_sentence(pairs['last_segment'], found['last_segment'])}"
     )
