@@ -18,4 +18,11 @@ for method in $methods; do
   lexbench run method=$method $common $passkey 'lengths=[2048,4096,8192,16384]' n=64
   lexbench run method=$method $common $segment 'lengths=[2048,4096,8192,16384]' n=32
 done
+lexbench run method=ntk,pi $common $passkey 'lengths=[2048,4096,8192,16384]' n=64
+lexbench run method=ntk,pi $common $segment 'lengths=[2048,4096,8192,16384]' n=32
+for task in niah_multikey_1 variable_tracking; do
+  lexbench run method=none $common task=$task +task.questions_per_text=4 'lengths=[8192]' n=64
+done
+lexbench run method=none $common 'task=[distractor_qa,arithmetic,planted_summary]' 'lengths=[8192]' n=32
+lexbench run method=none ${common/manuals/stdlib} task=next_line 'lengths=[8192]' n=32
 python tools/smollm2_page.py runs/smollm2_board

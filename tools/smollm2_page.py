@@ -256,7 +256,7 @@ def vllm_lines(found: Mapping[str, Mapping[tuple[str, int], Place]]) -> list[str
 
 
 def other_task_lines() -> list[str]:
-    """What the unmodified model does within T on tasks that the tables above do not compare."""
+    """Scores of the unmodified model at T on tasks that the tables above do not compare."""
     rows = []
     for each in kept_cells():
         cell = each.cell
