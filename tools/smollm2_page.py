@@ -84,7 +84,8 @@ VLLM_INTRODUCTION = """\
 OTHER_TASKS = """\
 ## Other tasks at the trained length
 
-Where a score stands at chance, no method can be told from another, and twice the length is not measured.
+Twice the length is not measured: at chance or below it a score tells no method from another, and above it stands
+`niah_multikey_1` alone. `next_line` reads Python's standard library as installed there, which no second lab has.
 """
 WITHDRAWN = """\
 ## What stood here before
@@ -108,6 +109,7 @@ class Place:
     low: float
     high: float
     attention: Mapping[str, Any]
+    """As `attended` gives it."""
 
     def text(self, metric: str) -> str:
         """Its value and interval."""
@@ -440,7 +442,7 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
     working = {key: each for key, each in pairs["passkey"].items() if key[0] != "none" and key[2] == TWICE}
     apart = [f"{one} and {other}" for (one, other, _), each in working.items() if each.significant]
     alike = [key for key, each in working.items() if not each.significant]
-    missed = max(100 * detectable(pairs["passkey"], key, "accuracy") for key in alike)
+    missed = max((100 * detectable(pairs["passkey"], key, "accuracy") for key in alike), default=0.0)
     return (
         f"**At twice its length the unmodified model finds {round(keys['none'].value * n)} of {n} keys; "
         f"{', '.join(f'{method} {count}' for count, method in others)}. In keys {len(apart)} of {len(working)} pairs "
@@ -452,7 +454,7 @@ def verdict_sentence(found: Mapping[str, Mapping[tuple[str, int], Place]], pairs
 
 
 def loss_sentence(found: Compared, losses: Mapping[tuple[str, int], Place]) -> str:
-    """Losses of the working methods at twice the length, the best first, and the pairs that are not told apart."""
+    """Losses of all methods at twice the length, the best first, and the pairs that are not told apart."""
     working = {key: each for key, each in found.items() if key[0] != "none" and key[2] == TWICE}
     alike = [f"{one} and {other}" for (one, other, _), each in working.items() if not each.significant]
     ranked = sorted((place.value, method) for (method, length), place in losses.items() if length == TWICE)

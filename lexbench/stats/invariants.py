@@ -103,9 +103,8 @@ def unfinished_cell_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
     stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _core_task_names() else None
     if is_whole(stated, 1) and (odd := next((n for one in samples if (n := targets_of(one)) not in (None, stated)), 0)):
         found.append(f"{odd} targets, though its identity says {stated}")
-    if (
-        is_whole(stated, 1) and isinstance(task, dict) and task["name"] == "last_segment"
-    ):  # its questions fill the length
+    if is_whole(stated, 1) and isinstance(task, dict) and task["name"] == "last_segment":
+        # Its questions fill the length.
         short = [one.tokens for one in samples if one.tokens < cell.length]
         found += [f"{short[0]} tokens, though its questions have {cell.length}"] if short else []
     return found + ([fault] if (fault := score_keys_differ(samples)) else [])

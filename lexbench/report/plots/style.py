@@ -180,9 +180,8 @@ def wrap_name(name: object, width: int, lines: int = 3) -> str:
     """
     text = " ".join("".join(each if each.isprintable() or each.isspace() else "\ufffd" for each in str(name)).split())
     room = width * lines * 3 // 4  # lines are not filled to their ends
-    text = re.sub(
-        "(?<=[\N{UPWARDS ARROW}\N{DOWNWARDS ARROW}]) ", "\N{NO-BREAK SPACE}", text
-    )  # "better" stays beside it
+    # "better" stays beside its arrow.
+    text = re.sub("(?<=[\N{UPWARDS ARROW}\N{DOWNWARDS ARROW}]) ", "\N{NO-BREAK SPACE}", text)
     if len(found := textwrap.wrap(text, width)) > lines:
         found = textwrap.wrap(f"{text[: room // 2]}\N{HORIZONTAL ELLIPSIS}{text[-(room // 2) :]}", width)
     return "\n".join(found).replace("\N{NO-BREAK SPACE}", " ")
