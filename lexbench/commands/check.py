@@ -11,6 +11,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_run_folders(parser)
     parser.add_argument("--baseline", required=True, type=Path, metavar="FILE", help="baseline, written by --update")
     parser.add_argument("--update", action="store_true", help="write the baseline instead of checking")
+    parser.add_argument("--blind", action="store_true", help="with --update: write one that would find little, too")
+    parser.add_argument(
+        "--allow-changed", action="store_true", help="accept that a method's attention is another one (exit code 4)"
+    )
     parser.add_argument(
         "--tolerance",
         nargs="+",
@@ -39,6 +43,8 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         options.baseline,
         tolerance=options.tolerance,
         update=options.update,
+        allow_blind=options.blind,
+        allow_changed=options.allow_changed,
         junit_file=options.junit,
         markdown_file=options.markdown,
         github=options.github,
@@ -52,7 +58,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="check",
-    help="test whether a run is worse than a baseline, for CI; exit code 1 if it is",
+    help="test whether a run is worse than a baseline, for CI; exit code 1 if it is, 4 if a method is another one",
     call=call,
     arguments=_arguments,
 )

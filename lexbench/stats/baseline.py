@@ -5,6 +5,8 @@
     measured    provenance of the run folders' jobs, each machine and environment once
     questions   by hash: the columns that identify questions (index, cluster, targets, depth, bytes, words), once for
                 all cells with these questions
+    attentions  by hash: the attention of a method at a length as data, once for all cells that have it; older files
+                have none
     cells       a line each: the cell and its identity, and by metric the amounts (9 digits), failed, truncated
 
 Columns of default values are left out. No date is written: the same run gives the same bytes.
@@ -65,8 +67,19 @@ def refuse_duplicate_cells(cells: Sequence[CellOutcomes]) -> None:
 
 def update_baseline(folders: Sequence[Path], file: Path) -> Baseline:
     """Write the baseline of run folders; ConfigError where they hold no whole run, or the file is something else."""
+    return write_baseline(baseline_cells(folders), folders, file)
+
+
+def write_baseline(cells: Sequence[CellOutcomes], folders: Sequence[Path], file: Path) -> Baseline:
+    """Write the baseline of these cells, measured as run folders say; ConfigError where the file is something else."""
     if file.is_file() and file.stat().st_size and not BASELINE_START_PATTERN.match(file.read_text(errors="replace")):
         raise ConfigError(f"baseline {file} is no baseline, and --update would replace it: give another file")
+    write_text(file, baseline_text(cells, _provenance(folders)))
+    return read_baseline(file)
+
+
+def baseline_cells(folders: Sequence[Path]) -> list[CellOutcomes]:
+    """The cells of run folders that a baseline can hold; ConfigError where they hold no whole run."""
     loaded = records.load_cells(folders)
     if loaded.problems:
         raise ConfigError(f"run cannot become a baseline: {loaded.problems[0]}")
@@ -84,8 +97,7 @@ def update_baseline(folders: Sequence[Path], file: Path) -> Baseline:
         raise ConfigError(f"run has {count} and cannot become a baseline: repeat the run command to finish it")
     cells = [outcomes_of_cell(finished) for finished in loaded.finished]
     refuse_duplicate_cells(cells)
-    write_text(file, baseline_text(cells, _provenance(folders)))
-    return read_baseline(file)
+    return cells
 
 
 def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
@@ -106,6 +118,7 @@ def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
 def baseline_text(cells: Sequence[CellOutcomes], measured: Sequence[Mapping[str, Any]]) -> str:
     """The file's text: a line a cell, and a line for the questions that cells share."""
     questions: dict[str, str] = {}
+    attentions: dict[str, str] = {}
     lines = []
     for each in sorted(cells, key=lambda each: (*map(str, check_cell_key(each.cell)[:3]), each.cell.length, each.id)):
         given = {}
@@ -114,14 +127,20 @@ def baseline_text(cells: Sequence[CellOutcomes], measured: Sequence[Mapping[str,
             name = hashlib.sha256(asked.encode()).hexdigest()[:12]
             questions[name] = asked
             given[metric] = {"questions": name, **_columns(found, ANSWER_FIELDS)}
+        if each.attention is not None:
+            attentions[each.cell.identity["attention"]] = _json(each.attention)
         about = {"id": each.id, "cell": cell_row(each.cell), "outcomes": given}
         more = {"refused": each.refused, "failure": each.failure}
         lines.append(_json({**about, **{key: text for key, text in more.items() if text is not None}}))
     asked_lines = [f'"{name}":{text}' for name, text in sorted(questions.items())]
+    attention_lines = [f'"{name}":{text}' for name, text in sorted(attentions.items())]
     # Written by hand for a line a cell: the diff of a commit then shows which cells changed.
-    blocks = [",\n".join(map(_json, measured)), ",\n".join(asked_lines), ",\n".join(lines)]
+    blocks = [",\n".join(each) for each in (map(_json, measured), asked_lines, attention_lines, lines)]
     head = f'"schema":{BASELINE_FORMAT_VERSION},\n'
-    rest = f'"measured":[\n{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
+    rest = (
+        f'"measured":[\n{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"attentions":{{\n{blocks[2]}\n}},\n'
+        f'"cells":[\n{blocks[3]}\n]\n}}\n'
+    )
     checksum = f'"checksum":"{_checksum(json.loads(f"{{{head}{rest}"))}",\n'
     return f"{{\n{head}{checksum}{rest}"
 
@@ -176,7 +195,11 @@ def read_baseline(file: Path) -> Baseline:
         if not is_whole(page["schema"], 1):
             raise ConfigError(f"its schema must be a whole number of at least 1, got {page['schema']!r}")
         newer = page["schema"] > BASELINE_FORMAT_VERSION
-        cells = [] if newer else [_cell_from_row(row, page["questions"]) for row in page["cells"]]
+        cells = (
+            []
+            if newer
+            else [_cell_from_row(row, page["questions"], page.get("attentions", {})) for row in page["cells"]]
+        )
         if len({each.id for each in cells}) < len(cells):  # as a merge may leave it
             raise ConfigError("a cell stands there twice")
         if not newer and page.get("checksum") not in (None, _checksum(page)):
@@ -198,7 +221,9 @@ def _constant(name: str) -> float:
     return float(name)
 
 
-def _cell_from_row(row: Mapping[str, Any], questions: Mapping[str, Any]) -> CellOutcomes:
+def _cell_from_row(
+    row: Mapping[str, Any], questions: Mapping[str, Any], attentions: Mapping[str, Mapping[str, Any]]
+) -> CellOutcomes:
     cell = read_cell(row["cell"], "a cell")
     if lacking := [part for part in ("model", "method", "task") if not isinstance(cell.identity.get(part), Mapping)]:
         raise ConfigError(f"a cell's identity has no {lacking[0]}")
@@ -215,6 +240,7 @@ def _cell_from_row(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Cell
         outcomes={metric: _outcomes(metric, given, questions) for metric, given in row["outcomes"].items()},
         refused=row.get("refused"),
         failure=row.get("failure"),
+        attention=attentions.get(cell.identity.get("attention") or ""),
     )
 
 

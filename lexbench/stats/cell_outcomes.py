@@ -34,6 +34,8 @@ class CellOutcomes:
     refused: str | None = None
     failure: str | None = None
     """Reason of the first failed sample."""
+    attention: Mapping[str, Any] | None = None
+    """The attention as data (`Attention.as_data`); None: refused, or a baseline of a version that kept hashes alone."""
     again: bool = False
     """Deferred: refused for now, and measured by the next run."""
 
@@ -70,6 +72,7 @@ def outcomes_of_cell(finished: FinishedCell, expected: Iterable[str] = ()) -> Ce
         floors={name: floors.floors_of_samples(samples, name) for name in found},
         refused=finished.refused,
         failure=next((sample.failed for sample in samples if sample.failed is not None), None),
+        attention=cell.identity.get("attention"),
         again=finished.again,
     )
 
@@ -202,21 +205,30 @@ def difference_in_questions(one: Cell, other: Cell) -> SettingChange | None:
     return SettingChange("corpus.fingerprint", str(left), str(right)) if left != right else None
 
 
+def is_changed_protocol(one: Cell, other: Cell) -> bool:
+    """Whether cells that differ in kind have equal settings, so that lexbench, the task or the tokenizer is another."""
+    changes = {each.name for each in _changed_values(one, other, ("model", "task"))}
+    settings = {name for name in changes if name.startswith("task.") and name != "task.version"}
+    return not settings and _corpus(one)[0] == _corpus(other)[0]
+
+
 def _corpus(cell: Cell) -> tuple[str | None, str | None]:
     """Name of the corpus and hash of its texts; equal texts are one corpus, wherever they are stored."""
     corpus = cell.identity.get("corpus")
     return (corpus["name"], corpus.get("fingerprint")) if isinstance(corpus, Mapping) else (cell.corpus, None)
 
 
-def changed_settings(pairs: Iterable[tuple[CellOutcomes, CellOutcomes]]) -> list[SettingChange]:
-    """Settings in which compared cells differ, apart from their questions, each once."""
-    return sorted({change for one, other in pairs for change in _changed_settings(one.cell, other.cell)})
+def changed_settings(
+    pairs: Iterable[tuple[CellOutcomes, CellOutcomes]], left_out: Collection[str] = ()
+) -> list[SettingChange]:
+    """Settings in which compared cells differ, apart from their questions and these parts of identities, each once."""
+    return sorted({change for one, other in pairs for change in _changed_settings(one.cell, other.cell, left_out)})
 
 
-def _changed_settings(one: Cell, other: Cell) -> Iterator[SettingChange]:
+def _changed_settings(one: Cell, other: Cell, left_out: Collection[str]) -> Iterator[SettingChange]:
     """Settings in which two cells differ."""
-    asked = ("task", "corpus", "seed", "length")
-    for change in _changed_values(one, other, one.identity.keys() - set(asked)):
+    asked = {"task", "corpus", "seed", "length", *left_out}
+    for change in _changed_values(one, other, one.identity.keys() - asked):
         if one.method == other.method or not change.name.startswith(("method.", "attention")):
             yield replace(change, name=f"attention of {one.method}") if change.name == "attention" else change
     for name, here, there in (("method", str(one.method), str(other.method)), ("lexbench", one.version, other.version)):

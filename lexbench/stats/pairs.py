@@ -229,7 +229,7 @@ def paired_difference(
     )
     if tolerance is None:
         return found
-    (flips, loss), (_, gain) = (_beyond_margin_p(found, baseline, other, metric, side * tolerance) for side in (1, -1))
+    (flips, loss), (_, gain) = (beyond_margin_p(found, baseline, other, metric, side * tolerance) for side in (1, -1))
     return replace(found, p=loss, p_flips=flips, p_gain=gain, min_p=found.min_p / 2)
 
 
@@ -246,7 +246,7 @@ def detectable_difference(found: PairedDifference, metric: str, level: float) ->
     return max(sure, half, min(1.0, min_differing_clusters(level) / max(1, found.clusters)) if flips else 0.0)
 
 
-def _beyond_margin_p(
+def beyond_margin_p(
     found: PairedDifference, baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float
 ) -> tuple[float, float]:
     """One-sided p_flips and p of a loss of more than the margin; of a gain where the margin is negative."""

@@ -12,16 +12,18 @@ run is, in nats per token or points. The null hypothesis is L <= tolerance; the 
   loss exceeds the tolerance, at most 5 % of checks alarm, as far as each test is exact.
 
 Rules decide the rest. Regressed: a measured cell that is now refused, or a likelihood that newly fails. Not comparable,
-because a gate that skips such cells would pass everything in the end: a missing cell, missing or changed questions,
-another protocol or task version, fewer questions; and a loss beyond the tolerance with too few clusters to be
-significant at any size, on other questions without significance, or significant by sign flips alone. Held: a loss
-within the tolerance, or beyond it and not significant by any test. New cells and gains are reported and fail nothing.
+because a gate that skips such cells would pass everything in the end: a missing cell, missing questions, another
+corpus; and a loss beyond the tolerance with too few clusters to be significant at any size, on other questions without
+significance, or significant by sign flips alone. Changed, and not compared either: another protocol, version of a task
+or start of the model's texts, or other questions, under equal settings: lexbench, the task or the tokenizer is another
+one. Held: a loss within the tolerance, or beyond it and not significant by any test. New cells and gains are reported
+and fail nothing.
 Where run and baseline are both at a floor or at the ceiling (`stats.floors`), a verdict other than regressed is held,
 and says so; but not of a likelihood that lost more than the tolerance, as a loss has no end beyond its floor.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -36,6 +38,7 @@ from lexbench.stats.cell_outcomes import (
     difference_in_kind,
     difference_in_questions,
     headline_metric,
+    is_changed_protocol,
     limit_of_pair,
     match_cells,
     text_of,
@@ -52,6 +55,7 @@ from lexbench.stats.pairs import (
     paired_difference,
     unpaired_difference,
 )
+from lexbench.stats.reach import smallest_found_loss
 
 DEFAULT_TOLERANCE_OF_METRIC = {"nll": 0.02}
 """Default tolerance of metrics that are no scores, in nats per token: 0.02 is 2 % of perplexity."""
@@ -70,6 +74,8 @@ class VerdictStatus(Enum):
     IMPROVED = "improved"
     REGRESSED = "regressed"
     NOT_COMPARABLE = "not comparable"
+    CHANGED = "changed"
+    """Questions or protocol differ under equal settings."""
     NEW = "new"
     PROVEN = "proven"
     """Verdict in place of held and improved, where a proof is asked."""
@@ -87,6 +93,9 @@ class Verdict:
     status: VerdictStatus
     reason: Note | None = None
     """Reason beside the numbers, or for none."""
+    smallest: float | None = None
+    """The smallest loss that this comparison finds in nine runs of ten (`stats.reach`), in nats per token or points;
+    None: not compared, or not even the loss of all."""
     doubted: bool = False
     """Whether a loss beyond the tolerance is held for want of significance."""
     tolerance: float = 0.0
@@ -97,6 +106,8 @@ class Verdict:
     """Why the questions differ; None: they are the same."""
     proof: Proof | None = None
     """Proof that the loss is below the tolerance, where it is asked."""
+    before: Sequence[Outcome] = field(default=(), repr=False, compare=False)
+    """Outcomes of the baseline."""
 
     @property
     def p(self) -> float | None:
@@ -142,11 +153,22 @@ def judge_cells(
     found += [_verdict_on_cell(each, VerdictStatus.NEW, added_since) for each in added]
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
     for place, each in correct_by_holm(family).items():
-        found[place] = _judge_among_others(replace(found[place], found=each), each, len(family))
+        judged = replace(found[place], found=each, smallest=_smallest_loss(found[place], len(family)))
+        found[place] = _judge_among_others(judged, each, len(family))
     if certify:
         silent = texts_not_learned(pairs)
         found = [_judge_by_proof(verdict, silent.get(text_of(verdict.cell))) for verdict in found]
     return sorted(found, key=_verdict_sort_key), pairs
+
+
+def _smallest_loss(verdict: Verdict, comparisons: int) -> float | None:
+    """The smallest loss that one of so many comparisons finds, in the tolerance's unit; None: not even that of all."""
+    metric, found = verdict.metric or "", verdict.found
+    if not (metric == "nll" or metrics.is_score(metric)) or found is None:
+        return None
+    scale, level = display_factor(metric), SIGNIFICANCE_LEVEL / comparisons
+    size = smallest_found_loss(verdict.before, metric, verdict.tolerance / scale, level, found.error)
+    return None if size is None else scale * size
 
 
 def _verdict_sort_key(verdict: Verdict) -> tuple[Any, ...]:
@@ -201,7 +223,8 @@ def _verdicts(
     unlike = difference_in_kind(one.cell, other.cell)
     cell = replace(other, outcomes=one.outcomes or other.outcomes)
     if unlike:
-        yield _verdict_on_cell(cell, VerdictStatus.NOT_COMPARABLE, Note(NoteKind.OTHER_SETTING, (unlike,)))
+        status = VerdictStatus.CHANGED if is_changed_protocol(one.cell, other.cell) else VerdictStatus.NOT_COMPARABLE
+        yield _verdict_on_cell(cell, status, Note(NoteKind.OTHER_SETTING, (unlike,)))
     elif other.again:
         yield _verdict_on_cell(cell, VerdictStatus.NOT_COMPARABLE, Note(NoteKind.NOT_MEASURED_YET, (other.refused,)))
     elif one.refused is not None and other.refused is not None:
@@ -211,10 +234,9 @@ def _verdicts(
     elif one.refused is not None:
         yield _verdict_on_cell(cell, VerdictStatus.NEW, Note(NoteKind.REFUSED_IN_BASELINE, (one.refused,)))
     else:
-        first, length = headline_metric(one.outcomes), other.cell.length
-        gated = [name for name in one.outcomes if _is_compared(name, length, first, tolerances)]
+        gated = compared_metrics(one, tolerances)
         for metric in gated:
-            yield _compare_metric(one, other, metric, _tolerance(tolerances, metric, length), certify)
+            yield _compare_metric(one, other, metric, tolerance_of(tolerances, metric, other.cell.length), certify)
         if not gated:
             why = (_why_too_few_questions(found, other.outcomes.get(name, ())) for name, found in one.outcomes.items())
             short = next(filter(None, why), None)
@@ -223,7 +245,13 @@ def _verdicts(
             yield Verdict(cell=other.cell, metric=None, status=status, reason=reason)
 
 
-def _tolerance(tolerances: Mapping[str, float], metric: str, length: int) -> float:
+def compared_metrics(each: CellOutcomes, tolerances: Mapping[str, float]) -> list[str]:
+    """Metrics of a baseline's cell that are compared."""
+    first, length = headline_metric(each.outcomes), each.cell.length
+    return [name for name in each.outcomes if _is_compared(name, length, first, tolerances)]
+
+
+def tolerance_of(tolerances: Mapping[str, float], metric: str, length: int) -> float:
     """The tolerance at a length (`nll@2048`), else the metric's, else the default."""
     given = tolerances.get(f"{metric}@{length}", tolerances.get(metric))
     return DEFAULT_TOLERANCE_OF_METRIC.get(metric, DEFAULT_SCORE_TOLERANCE_POINTS) if given is None else given
@@ -261,7 +289,9 @@ def _compare_metric(one: CellOutcomes, other: CellOutcomes, metric: str, toleran
         found = paired_difference(before, after, metric, margin)
         missing = NoteKind.NO_VALUE_ON_BOTH_SIDES
         if reason := _why_no_pairs(found, before, after):
-            return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=reason)
+            changed = reason.kind is NoteKind.QUESTION_REPLACED
+            status = VerdictStatus.CHANGED if changed else VerdictStatus.NOT_COMPARABLE
+            return replace(blank, status=status, reason=reason)
         answered = {each.index for each in before if not each.failed}
         lost = sum(each.failed for each in after if each.index in answered)
     if lost > 0 and not metrics.is_score(metric):
@@ -271,7 +301,8 @@ def _compare_metric(one: CellOutcomes, other: CellOutcomes, metric: str, toleran
     if found is None or found.difference is None:
         return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=Note(missing), found=found)
     proof = prove_small_loss(before, after, metric, margin) if certify and not others else None
-    return replace(blank, found=replace(found, limit=limit_of_pair(one, other, metric)), proof=proof)
+    found = replace(found, limit=limit_of_pair(one, other, metric))
+    return replace(blank, found=found, proof=proof, before=before)
 
 
 def _why_no_pairs(found: PairedDifference, before: Sequence[Outcome], after: Sequence[Outcome]) -> Note | None:

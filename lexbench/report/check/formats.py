@@ -8,12 +8,14 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import refuse_record_file, write_bytes, write_text
 from lexbench.core.parts import import_optional
-from lexbench.core.text import count_with_noun, plain_text
+from lexbench.core.text import plain_text
 from lexbench.report import formats
 from lexbench.report.check.certificate import certificate_data, proof_of
 from lexbench.report.check.check import Check, check_runs, tolerances_of
+from lexbench.report.check.plan import update_text
 from lexbench.report.check.text import (
     CheckNoteKind,
+    alteration_text,
     check_as_markdown,
     check_notes,
     reason_text,
@@ -21,9 +23,9 @@ from lexbench.report.check.text import (
     verdict_numbers,
 )
 from lexbench.report.notes import change_text, note_text
-from lexbench.report.wording import escape_markdown, format_p_value
-from lexbench.stats import baseline
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
+from lexbench.report.wording import escape_markdown
+from lexbench.stats.alterations import Alteration
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_factor, display_unit
 from lexbench.stats.regressions import Verdict, VerdictStatus
 
@@ -31,6 +33,7 @@ MAX_ANNOTATIONS_OF_KIND = 10
 """Annotations of one kind that GitHub shows per step."""
 SEVERITY_OF_NOTE_KIND = {
     **dict.fromkeys((CheckNoteKind.LOST, CheckNoteKind.NOT_COMPARABLE, CheckNoteKind.NOT_PROVEN), "error"),
+    **dict.fromkeys((CheckNoteKind.ALTERED, CheckNoteKind.CHANGED_QUESTIONS), "error"),
     **dict.fromkeys(
         (CheckNoteKind.DOUBTED, CheckNoteKind.UNPAIRED, CheckNoteKind.NO_POWER, CheckNoteKind.NOT_READABLE), "warning"
     ),
@@ -45,6 +48,8 @@ def check_command(
     *,
     tolerance: Sequence[str] = (),
     update: bool = False,
+    allow_blind: bool = False,
+    allow_changed: bool = False,
     junit_file: Path | None = None,
     markdown_file: Path | None = None,
     github: bool = False,
@@ -60,12 +65,14 @@ def check_command(
     written = {"--certify": certificate_file, "--junit": junit_file, "--markdown": markdown_file}
     _refuse_shared_files(baseline_file, written)
     if update:
-        compared = {**written, "--tolerance": tolerance, "--json": as_data}
+        compared = {**written, "--json": as_data, "--allow-changed": allow_changed}
         if given := [option for option, value in compared.items() if value]:
             raise ConfigError(f"--update writes a baseline and compares nothing: leave {given[0]} out")
-        return update_sentence(baseline.update_baseline(folders, baseline_file), baseline_file), 0
+        return update_text(folders, baseline_file, tolerances, allow_blind), 0
+    if allow_blind:
+        raise ConfigError("--blind accepts a baseline in which losses cannot be found: give it with --update")
     try:
-        found = check_runs(folders, baseline_file, tolerances, certify=certificate_file is not None)
+        found = check_runs(folders, baseline_file, tolerances, certificate_file is not None, allow_changed)
     except ValueError as error:
         if not github:
             raise
@@ -93,22 +100,6 @@ def _refuse_shared_files(baseline_file: Path, written: Mapping[str, Path | None]
         if whose := taken.get(file.resolve()):
             raise ConfigError(f"{option} {file} is {whose}, which it would replace: give another file")
         taken[file.resolve()] = f"the file of {option}"
-
-
-def update_sentence(written: baseline.Baseline, file: Path) -> str:
-    """Say what `--update` wrote."""
-    refused = sum(each.refused is not None for each in written.cells)
-    lines = [
-        f"{file}: {count_with_noun(len(written.cells), 'cell')}, {refused} of them refused, {file.stat().st_size} bytes"
-    ]
-    clusters = [len({one.cluster for one in found}) for each in written.cells for found in each.outcomes.values()]
-    fewest = min(clusters, default=0)
-    least = min_sign_flip_p(fewest) / 2  # one-sided
-    measured = len(written.cells) - refused
-    if fewest and least * measured > SIGNIFICANCE_LEVEL:
-        few = f"with {count_with_noun(fewest, 'cluster')} no p is below {format_p_value(least)}"
-        lines.append(f"no power: {few}, too much for {count_with_noun(measured, 'measured cell')}: raise n")
-    return "\n".join(lines)
 
 
 def github_annotations(found: Check) -> list[str]:
@@ -151,6 +142,7 @@ def junit_xml(found: Check) -> bytes:
         VerdictStatus.REGRESSED: Failure,
         VerdictStatus.NOT_COMPARABLE: Error,
         VerdictStatus.NOT_PROVEN: Error,
+        VerdictStatus.CHANGED: Error,
         VerdictStatus.NEW: Skipped,
     }
     for each in found.verdicts:
@@ -161,6 +153,10 @@ def junit_xml(found: Check) -> bytes:
             case.result = [kinds[each.status](plain_text(verdict_numbers(each)), each.status.value)]
         else:
             case.system_out = plain_text(f"{each.status.value}: {verdict_numbers(each)}")
+        suite.add_testcase(case)
+    for altered in found.altered:
+        case = TestCase(plain_text(f"attention of {altered.method}"), plain_text(f"{altered.model}.attention"))
+        case.result = [Failure(alteration_text(altered), "changed")]
         suite.add_testcase(case)
     page = JUnitXml("lexbench check")
     page.add_testsuite(suite)
@@ -177,12 +173,19 @@ def check_data(found: Check) -> dict[str, Any]:
         "level": SIGNIFICANCE_LEVEL,
         "comparisons": len(found.compared),
         "changes": [asdict(each) for each in found.changes],
+        "alterations": [_alteration_row(each) for each in found.alterations],
+        "smallest_loss_found": found.smallest,
         "unspoken": [note_text(each) for each in found.unspoken],
         "problems": found.problems,
         "checksum": found.checked,
         "measured": found.measured,
         "verdicts": [_row_of(each) for each in found.verdicts],
     }
+
+
+def _alteration_row(found: Alteration) -> dict[str, Any]:
+    slots = [{"slot": list(each.path), "before": each.before, "after": each.after} for each in found.slots]
+    return {"model": found.model, "method": str(found.method), "lengths": list(found.lengths), "slots": slots}
 
 
 def _row_of(verdict: Verdict) -> dict[str, Any]:
@@ -197,4 +200,6 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     unpaired = change_text(verdict.unpaired) if verdict.unpaired else None
     if verdict.proof is not None:
         row["proof"] = proof_of(verdict)
-    return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired}
+    return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired} | {
+        "smallest_loss_found": verdict.smallest
+    }

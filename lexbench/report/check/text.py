@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.text import count_with_noun, join_first_few, join_lengths, plain_text
 from lexbench.report import formats
-from lexbench.report.check.check import Check
+from lexbench.report.check.check import ALTERED_EXIT_CODE, Check
 from lexbench.report.grid import Grid, GridEntry, Line
 from lexbench.report.notes import change_text, note_text
 from lexbench.report.wording import (
@@ -18,14 +19,15 @@ from lexbench.report.wording import (
     format_p_value,
     short_unit,
 )
+from lexbench.stats.alterations import Alteration
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.metrics import display_factor, display_unit, is_score
-from lexbench.stats.pairs import detectable_difference
+from lexbench.stats.metrics import display_unit, is_score
+from lexbench.stats.reach import AMBER_NATS, AMBER_SCORE_POINTS
 from lexbench.stats.regressions import Verdict, VerdictStatus
 
 STATUSES_IN_ORDER = (
     *(VerdictStatus.PROVEN, VerdictStatus.HELD, VerdictStatus.IMPROVED, VerdictStatus.REGRESSED),
-    *(VerdictStatus.NOT_PROVEN, VerdictStatus.NOT_COMPARABLE, VerdictStatus.NEW),
+    *(VerdictStatus.NOT_PROVEN, VerdictStatus.NOT_COMPARABLE, VerdictStatus.CHANGED, VerdictStatus.NEW),
 )
 """Order in which a headline counts verdicts."""
 MARK_OF_STATUS = {
@@ -33,6 +35,7 @@ MARK_OF_STATUS = {
     VerdictStatus.IMPROVED: "gained",
     VerdictStatus.NOT_COMPARABLE: "?",
     VerdictStatus.NOT_PROVEN: "?",
+    VerdictStatus.CHANGED: "changed",
     VerdictStatus.NEW: "new",
     VerdictStatus.PROVEN: "proven",
 }
@@ -68,8 +71,12 @@ def check_as_markdown(found: Check) -> str:
 
 
 def is_amber(found: Check) -> bool:
-    """Whether a check passes in which some comparison could not have shown a loss."""
-    return found.code == 0 and not found.certify and bool(found.blind)
+    """Whether a check passes in which some comparison could not have shown a loss, or only a large one."""
+    if found.code or found.certify:
+        return False
+    return bool(found.blind) or any(
+        size > (AMBER_SCORE_POINTS if is_score(metric) else AMBER_NATS) for metric, size in found.smallest.items()
+    )
 
 
 def verdict_line(found: Check) -> str:
@@ -80,9 +87,22 @@ def verdict_line(found: Check) -> str:
         others = "".join(f", {count} {status.value}" for count, status in counts if count and status in more)
         return (
             f"{found.word}: no loss found in "
-            f"{count_with_noun(len(found.compared), 'comparison')}{_blind_text(found)}{others}"
+            f"{count_with_noun(len(found.compared), 'comparison')}{_blind_text(found)}{others}{_smallest_text(found)}"
         )
+    if found.code == ALTERED_EXIT_CODE and found.altered:
+        methods = join_first_few(sorted({plain_text(each.method) for each in found.altered}), 3)
+        counted = "".join(f", {count} {status.value}" for count, status in counts if count)
+        return f"{found.word}: another attention of {methods}{counted}"
     return f"{found.word}: {', '.join(f'{count} {status.value}' for count, status in counts if count)}"
+
+
+def _smallest_text(found: Check) -> str:
+    """`; one of 25 points of accuracy would have been found`; nothing where all comparisons are blind."""
+    sizes = [f"{size:.2g}{short_unit(metric)} of {plain_text(metric)}" for metric, size in found.smallest.items()]
+    if not sizes:
+        return ""
+    which = "the others" if found.blind else "each"
+    return f"; {which} would have found one of {' or '.join(sizes)}"
 
 
 def _blind_text(found: Check) -> str:
@@ -142,6 +162,8 @@ class CheckNoteKind(Enum):
     LOST = "lost: "
     NOT_COMPARABLE = "not comparable: "
     NOT_PROVEN = "not proven: "
+    ALTERED = "another method under the same name: "
+    CHANGED_QUESTIONS = "changed: "
     PROVEN = "proven: "
     DOUBTED = "~ "
     """A loss beyond the tolerance that is held for want of significance."""
@@ -151,8 +173,8 @@ class CheckNoteKind(Enum):
     UNSPOKEN = "not spoken: "
     UNPAIRED = "other questions, compared unpaired, with less power: "
     NO_POWER = "no power: "
-    REACH = "a loss of up to so much can pass: "
-    CHANGED = "changed: "
+    REACH = "found nine times of ten, by metric: "
+    CHANGED = "other settings: "
     NOT_READABLE = "not readable: "
     NO_CHECKSUM = "no checksum: "
     METHOD = ""
@@ -180,6 +202,8 @@ def check_notes(found: Check) -> list[CheckNote]:
         CheckNoteKind.LOST: _verdict_lines(found.of(VerdictStatus.REGRESSED)),
         CheckNoteKind.NOT_COMPARABLE: _by_reason(found.of(VerdictStatus.NOT_COMPARABLE)),
         CheckNoteKind.NOT_PROVEN: _verdict_lines(found.of(VerdictStatus.NOT_PROVEN)),
+        CheckNoteKind.ALTERED: _alteration_lines(found),
+        CheckNoteKind.CHANGED_QUESTIONS: _by_reason(found.of(VerdictStatus.CHANGED)),
         CheckNoteKind.PROVEN: _verdict_lines(found.of(VerdictStatus.PROVEN)),
         CheckNoteKind.DOUBTED: _verdict_lines(doubted),
         CheckNoteKind.GAINED: _verdict_lines(found.of(VerdictStatus.IMPROVED)),
@@ -190,7 +214,7 @@ def check_notes(found: Check) -> list[CheckNote]:
         ),
         CheckNoteKind.UNPAIRED: _unpaired_notes(found),
         CheckNoteKind.NO_POWER: _no_power_notes(found),
-        CheckNoteKind.REACH: _undetected_loss_notes(found),
+        CheckNoteKind.REACH: _smallest_loss_notes(found),
         CheckNoteKind.CHANGED: map(change_text, found.changes),
         CheckNoteKind.NOT_READABLE: map(plain_text, found.problems),
         CheckNoteKind.NO_CHECKSUM: unsealed,
@@ -265,19 +289,45 @@ def _no_power_notes(found: Check) -> Iterator[str]:
         yield f"{few}, too much for {count_with_noun(comparisons, 'comparison')}: raise n ({_places(blind)})"
 
 
-def _undetected_loss_notes(found: Check) -> Iterator[str]:
-    """The largest losses that could pass."""
-    comparisons, reach = len(found.compared), dict[str, float]()
+def _smallest_loss_notes(found: Check) -> Iterator[str]:
+    """The smallest loss of each metric that its comparisons find, the best and the worst of them."""
+    sizes: dict[str, list[float]] = {}
     for each in found.compared:
-        if each.found and each.metric:
-            # One-sided: half of the flips' two-sided p; that of the test for skew stays two-sided.
-            level = (2 if each.found.balanced else 1) * SIGNIFICANCE_LEVEL / comparisons
-            size = display_factor(each.metric) * detectable_difference(each.found, each.metric, level)
-            most = min(each.tolerance + size, 100.0) if is_score(each.metric) else each.tolerance + size
-            reach[each.metric] = max(reach.get(each.metric, 0.0), most)
-    if reach:
-        sizes = ", ".join(f"{plain_text(name)} {most:.3g}{short_unit(name)}" for name, most in reach.items())
-        yield sizes
+        if each.metric and each.smallest is not None:
+            sizes.setdefault(each.metric, []).append(each.smallest)
+    said = [
+        f"{plain_text(name)} {min(each):.2g} to {max(each):.2g}{short_unit(name)}"
+        if f"{min(each):.2g}" != f"{max(each):.2g}"
+        else f"{plain_text(name)} {max(each):.2g}{short_unit(name)}"
+        for name, each in sizes.items()
+    ]
+    if said:
+        yield ", ".join(said)
+
+
+def _alteration_lines(found: Check) -> Iterator[str]:
+    """A line a method whose attention is another one: where, and its largest change."""
+    accepted = "; allowed" if found.allow_changed else "; --update or --allow-changed accepts it"
+    for each in found.alterations:
+        name = plain_text(f"{each.method} on {each.model} at {join_lengths(each.lengths)}")
+        yield f"{name}: {alteration_text(each)}{accepted}"
+
+
+def alteration_text(found: Alteration) -> str:
+    """The largest change of an attention: `pair 12 turns by 0.0031 radians a token, was 0.0044, and 6 more numbers`."""
+    if not found.slots:
+        return "its attention has another hash, of which an older baseline tells no more"
+    slot, more = found.slots[0], len(found.slots) - 1
+    before, after = ("nothing" if each is None else _attention_value(each) for each in (slot.before, slot.after))
+    if slot.path[-2:-1] == ("inv_freq",):
+        said = f"pair {slot.path[-1]} turns by {after} radians a token, was {before}"
+    else:
+        said = f"{'.'.join(map(str, slot.path))} is {after}, was {before}"
+    return f"{plain_text(said)}{f', and {more} more' if more else ''}"
+
+
+def _attention_value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _method_notes(found: Check) -> Iterator[str]:

@@ -22,7 +22,7 @@ GOOD = texts("none", [3.0, 2.5, 2.0, 2.25, 3.25, 2.75])
 def test_an_outage_is_no_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "b.json"
     run = folder(tmp_path / "run", GOOD)
-    Store(run[0]).defer(answers("yarn", right(3, 4)).cell, "server is down")
+    Store(run[0]).defer(answers("yarn", right(8, 8)).cell, "server is down")
     assert main(["check", str(run[0]), "--baseline", str(file), "--update"]) == 2
     assert "run has 1 cell that could not be measured (server is down)" in capsys.readouterr().err
     lost = replace(GOOD, samples=[replace(each, failed="HTTP 500", nll=None) for each in GOOD.samples])
@@ -175,11 +175,11 @@ def test_targets_and_the_name_of_a_corpus_are_needed(tmp_path: Path, capsys: pyt
 
 
 def test_what_waits_for_its_server_is_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = folder(tmp_path / "base", GOOD, answers("yarn", right(3, 4)))
+    base = folder(tmp_path / "base", GOOD, answers("yarn", right(8, 8)))
     file = tmp_path / "b.json"
     assert main(["check", str(base[0]), "--baseline", str(file), "--update"]) == 0
     run = folder(tmp_path / "run", GOOD)
-    Store(run[0]).defer(answers("yarn", right(3, 4)).cell, "server is down")
+    Store(run[0]).defer(answers("yarn", right(8, 8)).cell, "server is down")
     capsys.readouterr()
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
     assert "not measured yet, server is down: repeat the run command" in capsys.readouterr().out

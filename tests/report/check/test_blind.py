@@ -15,11 +15,21 @@ from tests.report.outcomes import answers, folder, right
     ("sides", "said", "amber"),
     [
         # One-sided, 8 answers have no p below 2^-8 = 0.004, and 4 none below 2^-4 = 0.0625.
-        ({512: (8, 8)}, "PASS: no loss found in 1 comparison", False),
+        (
+            {512: (8, 8)},
+            "PASS: no loss found in 1 comparison; each would have found one of 76 points of accuracy",
+            True,
+        ),
+        (
+            {512: (64, 64)},
+            "PASS: no loss found in 1 comparison; each would have found one of 12 points of accuracy",
+            False,
+        ),
         ({512: (4, 4)}, "PASS: no loss found in 1 comparison, which could not have shown one", True),
         (
             {512: (8, 8), 1024: (4, 4)},
-            "PASS: no loss found in 2 comparisons, 1 of which could not have shown one",
+            "PASS: no loss found in 2 comparisons, 1 of which could not have shown one; "
+            "the others would have found one of 85 points of accuracy",
             True,
         ),
         ({512: (4, 4), 1024: (4, 4)}, "PASS: no loss found in 2 comparisons, none of which could have shown one", True),

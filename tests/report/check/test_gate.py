@@ -122,8 +122,12 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
             "--update writes a baseline and compares nothing: leave --junit out",
         ),
         (
-            ["--baseline", "b.json", "--update", "--tolerance", "nll=0.1"],
-            "--update writes a baseline and compares nothing: leave --tolerance out",
+            ["--baseline", "b.json", "--update", "--allow-changed"],
+            "--update writes a baseline and compares nothing: leave --allow-changed out",
+        ),
+        (
+            ["--baseline", "b.json", "--blind"],
+            "--blind accepts a baseline in which losses cannot be found",
         ),
         (
             ["--baseline", "b.json", "--update", "--json"],

@@ -1,0 +1,72 @@
+"""The smallest loss that a gate finds, beside runs in which just that is planted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from lexbench.stats.pairs import Outcome, paired_difference
+from lexbench.stats.reach import FOUND_SHARE, LOSS_SPREAD, smallest_found_loss
+
+
+def scored(right: int, of: int, per_text: int = 1) -> list[Outcome]:
+    return [Outcome(index=i, cluster=str(i // per_text), amount=float(i < right)) for i in range(of)]
+
+
+def found_share(before: Sequence[Outcome], runs: Sequence[Sequence[Outcome]], metric: str, level: float) -> float:
+    tolerance = 0.02
+    return float(np.mean([(paired_difference(before, run, metric, tolerance).p or 0) <= level for run in runs]))
+
+
+@pytest.mark.parametrize(("right", "of"), [(32, 32), (27, 32), (40, 64)])
+def test_the_stated_loss_of_a_score_is_found_nine_times_of_ten(right: int, of: int) -> None:
+    before, level = scored(right, of), 0.05 / 8
+    size = smallest_found_loss(before, "accuracy", 0.02, level)
+    assert size is not None
+    rng = np.random.default_rng(1)
+
+    def run(share: float) -> list[Outcome]:
+        return [replace(each, amount=(each.amount or 0) * float(rng.random() >= share)) for each in before]
+
+    share = size * of / right
+    at, half = (found_share(before, [run(each) for _ in range(120)], "accuracy", level) for each in (share, share / 2))
+    # 120 runs: a share of 0.9 has a standard error of 0.027.
+    assert at >= FOUND_SHARE - 0.08 and half < at - 0.2
+
+
+def test_the_fewest_lost_answers_are_those_of_the_sign_test() -> None:
+    """m of 20 lost have 2^-m; 7 is the first below 0.05 / 6."""
+    size = smallest_found_loss(scored(20, 20), "accuracy", 0.0, 0.05 / 6)
+    assert size is not None and binom.sf(6, 20, size) == pytest.approx(FOUND_SHARE)
+    assert 2.0**-7 <= 0.05 / 6 < 2.0**-6
+
+
+def test_what_is_not_there_cannot_be_lost() -> None:
+    assert smallest_found_loss(scored(0, 64), "accuracy", 0.02, 0.05) is None
+    assert smallest_found_loss(scored(3, 12), "accuracy", 0.02, 0.05) is None
+    texts = [Outcome(index=i, cluster=str(i), amount=3.0, targets=1) for i in range(4)]
+    assert smallest_found_loss(texts, "nll", 0.02, 0.05) is None
+
+
+@pytest.mark.parametrize("clusters", [24, 48])
+def test_the_stated_loss_of_a_likelihood_is_found_nine_times_of_ten(clusters: int) -> None:
+    before = [Outcome(index=i, cluster=str(i), amount=3.0, targets=1) for i in range(clusters)]
+    level = 0.05 / 4
+    size = smallest_found_loss(before, "nll", 0.02, level)
+    assert size is not None and 0.02 < size < 0.06
+    rng = np.random.default_rng(2)
+
+    def run(loss: float) -> list[Outcome]:
+        drawn = loss + LOSS_SPREAD * loss * rng.standard_normal(clusters)
+        return [replace(each, amount=3.0 + float(more)) for each, more in zip(before, drawn, strict=True)]
+
+    at, less = (found_share(before, [run(each) for _ in range(120)], "nll", level) for each in (size, 0.02))
+    assert at >= FOUND_SHARE - 0.08 and less <= 0.05
+
+
+def test_a_noisy_difference_finds_less() -> None:
+    before = [Outcome(index=i, cluster=str(i), amount=3.0, targets=1) for i in range(32)]
+    quiet, loud = (smallest_found_loss(before, "nll", 0.02, 0.01, error) for error in (0.0, 0.05))
+    assert quiet is not None and loud is not None and loud > quiet + 2.3 * 0.05  # 2.3: the quantile of 0.99
