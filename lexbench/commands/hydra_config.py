@@ -99,6 +99,14 @@ def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[An
     return entry
 
 
+def is_first_job() -> bool:
+    """Whether the job that hydra runs now is the first of its sweep, or the only one."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    return not (OmegaConf.select(HydraConfig.get(), "job.num", throw_on_missing=False) or 0)
+
+
 def _uses_launcher(settings: list[str]) -> bool:
     """Whether settings name or change a launcher, which starts jobs of a sweep, be it one, in other processes."""
     return any(re.match("hydra[/.]launcher", word) for word in settings)

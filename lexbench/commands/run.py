@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,16 @@ from lexbench.commands.command import (
     group_config,
 )
 from lexbench.commands.setting_words import words_of_file
-from lexbench.core.errors import FetchError
+from lexbench.core.errors import ConfigError, FetchError
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import NOTHING_MEASURED
 
 if TYPE_CHECKING:
     from lexbench.runner.job import Job
 
 
+SUITE_OF_OTHER_MODELS = "kinds"
+"""Task of a run whose model is not the default one."""
 DRY_RUN = "print the plan (cells, tokens, time, memory) and stop; needs no weights"
 
 
@@ -52,8 +56,10 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     if options.sweep:
         words = words_of_file(options.sweep, words)
+    words = with_default_suite(words)
     measured: list[tuple[Path, list[str]]] = []
     measured_here: list[Path] = []
+    wanted: list[bool | None] = []
     home = os.getpid()
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> tuple[Path, list[str]]:
@@ -61,7 +67,12 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
         if os.getpid() != home:  # a launcher's process, one of several
             progress.disable_bar()
-        asked = job_of(config, choices, chosen_methods(config, choices))
+        check_switch("baseline", config["baseline"])
+        methods = chosen_methods(config, choices)
+        if config["baseline"] and hydra_config.is_first_job():
+            methods = with_unmodified_model(methods, choices.get("backend"))
+        wanted.append(checked_plots(config["plots"]))
+        asked = job_of(config, choices, methods)
         cells = execute_job(asked, dry_run=config["dry_run"])
         measured_here.append(asked.results)
         return asked.results, [cell.id for cell in cells]
@@ -76,10 +87,50 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
             for store in map(Store, dict(measured)):
                 store.write_records(records_of)
         shown = tables.terminal_tables(measured)
+        plots = len(measured) == 1 and (sys.stdout.isatty() if wanted[-1:] == [None] else any(wanted))
         if shown:
             print(shown)
+        if shown and not plots:
             print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
+    if shown and plots:
+        print_plots(measured[0][0])
     return exit_code(measured)
+
+
+def with_default_suite(words: list[str]) -> list[str]:
+    """The words with the task of a model other than the default one, where they name such a model and no task."""
+    from lexbench.core import registry
+
+    chosen = {key: value for key, _, value in (word.partition("=") for word in words)}
+    other = chosen.get("model", COMMAND.defaults()["model"]) != COMMAND.defaults()["model"]
+    known = other and "task" not in chosen and SUITE_OF_OTHER_MODELS in registry.yaml_files("task")
+    return [*words, f"task={SUITE_OF_OTHER_MODELS}"] if known else words
+
+
+def with_unmodified_model(methods: Sequence[dict[str, Any]], backend: str | None) -> list[dict[str, Any]]:
+    """The methods behind `none`; as they are where that is named, or where a server has a method of its own."""
+    from lexbench.core import parts, registry
+
+    [none] = BASELINE_METHOD.names
+    if any(each["name"] == none for each in methods) or backend in parts.names_provided("server"):
+        return list(methods)
+    return [{**registry.read_named_config("method", none), "name": none}, *methods]
+
+
+def checked_plots(value: Any) -> bool | None:
+    """The setting `plots`; ConfigError unless it is true, false or null."""
+    if value is not None and not isinstance(value, bool):
+        raise ConfigError(f"plots must be true, false or null, got {value!r}: e.g. plots=false")
+    return value
+
+
+def print_plots(folder: Path) -> None:
+    """Write the report of a run folder, and print its first sentence and the paths of its figures."""
+    from lexbench.report.report import first_of, write_report
+
+    page = write_report([folder], aside=True)
+    for line in dict.fromkeys([*first_of(page), *map(str, sorted((page.parent / "plots").glob("*.svg")))]):
+        print(line, file=sys.stderr)
 
 
 def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
@@ -142,6 +193,7 @@ MEASURING_SETTINGS = (
     Setting("results=DIR", "folder of the run", default="runs/MODEL"),
 )
 """Settings of commands that measure."""
+DEFAULT_TASK_HELP = f"demo; of a model that you name {SUITE_OF_OTHER_MODELS}, a task of each kind"
 COMMAND = Command(
     name="run",
     help="measure a model with a method on tasks, over several lengths",
@@ -149,13 +201,23 @@ COMMAND = Command(
     own_progress=True,
     arguments=_arguments,
     settings=(
-        *MEASURING_SETTINGS,
+        *(replace(each, default=DEFAULT_TASK_HELP) if each is TASK_SETTING else each for each in MEASURING_SETTINGS),
         Setting("reuse=false", "take nothing from earlier answers; the numbers are the same up to rounding"),
         Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
         Setting(
             "price=false",
             "without the price cells: at the longest length within the trained one, a method that follows the length, "
             "set as for the longest length (docs/reading.md)",
+        ),
+        Setting(
+            "baseline=false",
+            "without the unmodified model, which is measured beside the methods unless they are a server's, or this is "
+            "a later job of -m",
+        ),
+        Setting(
+            "plots=true",
+            "write the report with its figures at the end; false: never",
+            default="where one run prints to a terminal",
         ),
         Setting("executor=ray", "measure the cells on the workers of a Ray cluster (docs/scale.md)"),
         Setting(

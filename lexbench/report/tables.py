@@ -8,6 +8,7 @@ from typing import Any
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
+from lexbench.report.abilities import ability_sentence
 from lexbench.report.formats import grid_markdown, markdown_heading
 from lexbench.report.grid import (
     EMPTY_ENTRY,
@@ -173,13 +174,14 @@ def terminal_tables(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     of_longbench = longbench_tables(finished.values())
     laid_out = {name for layout in of_longbench for name in layout.ids}
     shown, told = [], set[str]()
-    for table in headline_tables(each for name, each in finished.items() if name not in laid_out):
+    tables = headline_tables(each for name, each in finished.items() if name not in laid_out)
+    for table in tables:
         about = table_caption(table)  # of several metrics of the same cells once
         lines = [table_headline(table), *([] if about in told else [about]), "", grid_markdown(table_grid(table))]
         shown.append("\n".join(lines))
         told.add(about)
     shown += [grid_markdown(longbench_grid(layout)) for layout in of_longbench]
-    return "\n".join(shown)
+    return "\n".join([*shown, *filter(None, [ability_sentence(tables)])])
 
 
 def table_headline(table: Table) -> str:

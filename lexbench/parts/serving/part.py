@@ -6,5 +6,8 @@ PART = Part(
     name="serving",
     package="lexbench.parts.serving",
     commands=tuple(f"lexbench.parts.serving.commands.{each}" for each in ("identify", "fingerprint")),
-    provides={("verify", "against"): "lexbench.parts.serving.parity.compare"},
+    provides={
+        ("verify", "against"): "lexbench.parts.serving.parity.compare",
+        ("server", "openai"): "lexbench.parts.serving.openai.backend:OpenAI",
+    },
 )
