@@ -24,7 +24,8 @@ def page() -> str:
         "# Commands\n",
         "What `lexbench COMMAND --help` prints. Exit codes: 0 success; 1 a finding (`check`: regressed; `verify`: a "
         "check failed); 2 wrong input or not comparable, with one line that says why; 3 nothing measured, because all "
-        "cells are refused (`run`, `versus`); 130 interrupted: repeat the command to resume.\n",
+        "cells are refused (`run`, `versus`); 4 a method, a protocol or questions changed (`check`); "
+        "130 interrupted: repeat the command to resume.\n",
     ]
     for name, command in group.choices.items():
         lines += [f"## {name}\n", f"```text\n{command.format_help().strip()}\n```\n"]

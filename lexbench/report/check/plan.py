@@ -42,10 +42,10 @@ def plan_baseline(cells: Sequence[CellOutcomes], tolerances: Mapping[str, float]
         if each.refused is None
         for metric in compared_metrics(each, tolerances)
     ]
-    return [_planned(cell, metric, outcomes, tolerances, len(asked)) for cell, metric, outcomes in asked]
+    return [_plan_comparison(cell, metric, outcomes, tolerances, len(asked)) for cell, metric, outcomes in asked]
 
 
-def _planned(
+def _plan_comparison(
     cell: Cell, metric: str, outcomes: Sequence[Outcome], tolerances: Mapping[str, float], comparisons: int
 ) -> PlannedComparison:
     used = [each for each in outcomes if each.amount is not None]
