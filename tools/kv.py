@@ -26,7 +26,6 @@ from lexbench.core.record import Cell, Sample
 from lexbench.methods.composition import read_method
 from lexbench.methods.scaled import attention_of
 from lexbench.parts.kv import settings, table
-from lexbench.parts.kv.methods.kv import Kv
 from lexbench.runner import verify
 
 CHECKED = 256
@@ -70,8 +69,10 @@ def measure(backend: Hf, task: Any, counts: dict[int, int], known: dict[str, Any
 
 def page(backend: Hf, corpus: str, protocol: str, known: dict[str, Any], keys: dict[str, Any], file: Path) -> str:
     """The page of `lexbench kv` of all answers."""
-    rows = {setting: table.KvRow(keys[setting], _cache(method)) for setting, method in known.items()}
-    for (length, index, setting), row in read(file).items():
+    found = read(file)
+    longest = max(length for length, _, _ in found)
+    rows = {setting: table.row_of(keys[setting], method, backend.model, longest) for setting, method in known.items()}
+    for (length, index, setting), row in found.items():
         if setting not in rows:
             continue
         scores = {name: row[name] for name in SCORES}
@@ -97,10 +98,6 @@ def page(backend: Hf, corpus: str, protocol: str, known: dict[str, Any], keys: d
     return table.page(
         [row for row in rows.values() if row.divergences], about, backend.model, lengths, table.DEFAULT_MARGIN_NATS
     )
-
-
-def _cache(method: Any) -> Any:
-    return next(part.compression() for part in getattr(method, "parts", (method,)) if isinstance(part, Kv))
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lexbench.core.attention import Floats, Positions
+from lexbench.core.layer_cache import LayerCache
 from lexbench.parts.kv.forms import BITS_OF_FORMAT, SNAPKV_WINDOW_QUERIES, Rounding
 
 if TYPE_CHECKING:
@@ -107,23 +108,28 @@ class Compression:
             scores = eviction.expected_attention(queries, keys, values, rotate, scaling)
         return eviction.best(scores, int(keys.shape[2] * self.keep))
 
-    def bits_a_number(self, head_dim: int) -> tuple[float, float]:
+    def bits_a_number(self, key_dim: int, value_dim: int) -> tuple[float, float]:
         """Bits of a number of keys, and of values, with their group's share of scales, at full precision 16 each."""
         if self.format is not None:
             return (BITS_OF_FORMAT[self.format],) * 2
         if self.bits is None:
             return 16.0, 16.0
-        sizes = [self.group if way == "channel" else min(self.group, head_dim) for way in (self.keys, self.values)]
+        sides = (self.keys, key_dim), (self.values, value_dim)
+        sizes = [self.group if way == "channel" else min(self.group, width) for way, width in sides]
         keys, values = (self.bits + 32 / size for size in sizes)
         return keys, values
 
-    def bytes_a_token(self, head_dim: int, kv_heads: int, layers: int, length: int) -> float:
-        """Mean bytes that a token of a text takes in all layers, its last tokens in 16 bits."""
+    def bits_of_text(self, layer: LayerCache, length: int) -> float:
+        """Bits that a layer stores of a text of `length` tokens: its last tokens have 16 bits a number.
+
+        A layer with a window stores the tokens in it, and `keep` is a share of these.
+        """
+        held = layer.tokens(length)
         old = int(self.kept_before(np.array([length - 1]))[0])
-        share = old / length
-        numbers = head_dim * kv_heads * layers / 8
-        small = sum(self.bits_a_number(head_dim)) * numbers
-        return self.keep * (share * small + (1 - share) * 32 * numbers)
+        rounded = min(held, max(0, old - (length - held)))
+        keys, values = self.bits_a_number(layer.key_dim, layer.value_dim)
+        small = layer.heads * (keys * layer.key_dim + values * layer.value_dim)
+        return self.keep * (rounded * small + (held - rounded) * 16 * layer.numbers)
 
     def words(self) -> str:
         """The meaning of a cell under this cache, in one line."""

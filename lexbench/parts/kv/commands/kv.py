@@ -36,7 +36,6 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.core.registry import read_named_config
     from lexbench.methods.composition import read_method
     from lexbench.parts.kv import bytes_plot, settings, table
-    from lexbench.parts.kv.methods.kv import Kv
     from lexbench.runner.execute import execute_job
     from lexbench.store.store import Store
 
@@ -52,12 +51,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     job = run.job_of(config, choices, methods)
     cells = execute_job(job)
     if cells:
-        caches = {}
-        for each in methods:
-            _, built, key = read_method(each)
-            kv = [part.compression() for part in getattr(built, "parts", (built,)) if isinstance(part, Kv)]
-            caches[key] = kv[0] if kv else None
-        rows = table.rows_of(Store(job.results).load({cell.id for cell in cells}), caches)
+        built = (read_method(each)[1:] for each in methods)
+        empty = [table.row_of(key, method, job.model, max(job.lengths)) for method, key in built]
+        rows = table.rows_of(Store(job.results).load({cell.id for cell in cells}), empty)
         print(table.page(rows, cells[0], job.model, list(job.lengths), options.certify))
         stem, margin = job.results / "kv_bytes", options.certify or table.DEFAULT_MARGIN_NATS
         if bytes_plot.plot_bytes(rows, cells[0], job.model, max(job.lengths), margin, stem):
