@@ -24,6 +24,7 @@ from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
 from lexbench.runner.verify import failure_of_checks, verify_attention
 from tests.backends.test_hf import VOCABULARY, save
+from tests.census import tiny as census
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TOKENS = np.random.default_rng(3).permutation(np.arange(2, VOCABULARY))  # each once: equal ones have keys of one norm
@@ -263,6 +264,15 @@ def test_kv_passes_its_self_check_in_layers_with_a_rope_and_a_window_of_their_ow
     attention = attention_of(method, model.model, 64)
     assert attention.as_data() == method.attention(model.model, 64).as_data()
     assert [attention.at(layer).cache for layer in range(2)] == [method.compression()] * 2
+    assert failure_of_checks(verify_attention(model, attention, 64)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [{"bits": 4, "group": 8, "residual": 2}, {"keep": 0.4}], ids=["bits", "keep"])
+def test_kv_passes_its_self_check_where_layers_share_keys(form: dict[str, Any], tmp_path: Path) -> None:
+    model = Hf(read_model({"path": str(census.save(tmp_path, "gemma3n_text"))}), dtype="float64", device="cpu")
+    assert model.model.kept_by_layer()[2:] == (None, None)
+    attention = attention_of(Kv(**form), model.model, 64)
     assert failure_of_checks(verify_attention(model, attention, 64)) is None
 
 
