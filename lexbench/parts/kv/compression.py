@@ -1,6 +1,6 @@
 """Compressed caches as data: the slot `cache` of the methods `kv`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,9 @@ class Compression:
     """norm, snapkv or expected: how tokens are chosen."""
     in_prompt: bool
     """Whether the prompt's own queries see rounded keys, too."""
+    version: int = field(default=1, metadata={"new": True})
+    """Version of the choice of tokens, of `keep` below 1: 2 takes the first of equal tokens, and in a layer with a
+    window a share of the tokens in it."""
 
     @property
     def drops_tokens(self) -> bool:
@@ -106,7 +109,7 @@ class Compression:
             scores = eviction.snapkv(queries, keys, rotate, scaling)
         else:
             scores = eviction.expected_attention(queries, keys, values, rotate, scaling)
-        return eviction.best(scores, int(keys.shape[2] * self.keep))
+        return eviction.best(scores, int(keys.shape[2] * self.keep), keys.dtype)
 
     def bits_a_number(self, key_dim: int, value_dim: int) -> tuple[float, float]:
         """Bits of a number of keys, and of values, with their group's share of scales, at full precision 16 each."""

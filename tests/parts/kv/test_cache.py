@@ -19,6 +19,7 @@ from lexbench.core.attention import TopKMask
 from lexbench.core.layer_cache import LayerCache
 from lexbench.kernels import kept
 from lexbench.methods.scaled import attention_of
+from lexbench.parts.kv import eviction
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
@@ -327,6 +328,34 @@ def test_what_a_window_holds_is_chosen_at_the_tokens_own_places() -> None:
     held = kept.held_tokens(watching, vectors, vectors, vectors, rotate, 1.0, 9)
     assert places == [list(range(12, 20))]
     assert held[0, 0].tolist() == [False] * 12 + [True] * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_of_equal_tokens_the_first_are_held_whatever_the_rounding(dtype: torch.dtype) -> None:
+    """Five tokens, eight times each in a mixed order: 20 of least norm are two kinds and half of the third."""
+    rng = np.random.default_rng(2)
+    kinds = rng.permutation(np.repeat(np.arange(5), 8))
+    by_hand = np.isin(kinds, (0, 1)) | ((kinds == 2) & ((kinds == 2).cumsum() <= 4))
+    keys = torch.from_numpy((1 + kinds)[:, None] * rng.standard_normal(64))[None, None].to(dtype)
+    for seed in range(8):  # some numbers of a key are the next ones, as another kernel may round them
+        steps = np.random.default_rng(seed).choice([-1, *[0] * 38, 1], keys.shape)
+        rounded = (keys.double() * (1 + torch.finfo(dtype).eps * torch.from_numpy(steps).double())).to(dtype)
+        assert not torch.equal(rounded, keys)
+        held = Kv(keep=0.5).compression().held_tokens(rounded, rounded, rounded, lambda x, _: x, 1.0)
+        np.testing.assert_array_equal(held[0, 0].numpy(), by_hand)
+
+
+def test_scores_apart_by_more_than_rounding_are_not_equal() -> None:
+    scores = torch.tensor([[[-1.0 - 1e-4, -1.0, -2.0, -1.0 - 2e-4]]])
+    assert eviction.best(scores, 2, torch.float32)[0, 0].tolist() == [True, True, False, False]
+    assert eviction.best(scores, 1, torch.float32)[0, 0].tolist() == [False, True, False, False]
+    assert eviction.best(scores, 0, torch.float32)[0, 0].tolist() == [False, True, False, False]
+
+
+def test_the_version_of_the_choice_is_in_the_identity_of_what_drops_tokens_and_of_nothing_else(hf: Hf) -> None:
+    by_method = {name: Kv(**given).attention(hf.model, 64).as_data()["cache"] for name, given in FORMS.items()}
+    versions = {name: data.get("version") for name, data in by_method.items()}
+    assert versions == {name: 2 if "keep" in given else None for name, given in FORMS.items()}
 
 
 def test_whole_groups_are_rounded_and_the_last_tokens_are_exact() -> None:

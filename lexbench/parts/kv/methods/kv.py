@@ -14,6 +14,8 @@ from lexbench.parts.kv.forms import BITS_OF_FORMAT, LLAMA_CPP_BLOCK_NUMBERS, is_
 
 ALLOWED_BITS = (2, 3, 4, 8)
 """Bits of uniform quantisation."""
+CHOICE_VERSION = 2
+"""Raised where `keep` chooses other tokens: it enters the identity of such cells, and of no others."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Kv:
             keep=self.keep or 1.0,
             by=self.by,
             in_prompt=self.prefill == "compressed",
+            version=1 if self.keep is None else CHOICE_VERSION,
         )
 
     def attention(self, model: Model, length: int) -> Attention:
