@@ -108,7 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--lengths", nargs="+", default=["512:32", "2048:32", "8192:16"], metavar="LENGTH:N")
     parser.add_argument("--targets", type=int, default=64)
     parser.add_argument("--method", default="none", help="of positions")
-    parser.add_argument("--settings", nargs="+", default=list(settings.DEFAULT_KV_SETTINGS))
+    parser.add_argument("--settings", nargs="+", default=settings.default_settings())
     parser.add_argument("--corpus", default="packages")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--minutes", type=float, default=float("inf"))

@@ -1,5 +1,6 @@
 """Compressed caches as data: the slot `cache` of the methods `kv`."""
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from lexbench.core.attention import Floats, Positions
 from lexbench.core.layer_cache import LayerCache
-from lexbench.parts.kv.forms import BITS_OF_FORMAT, SNAPKV_WINDOW_QUERIES, Rounding
+from lexbench.parts.kv.compressor import Compressor, compressor_named
+from lexbench.parts.kv.forms import BITS_OF_FORMAT, Rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,27 +45,34 @@ class Compression:
     keep: float
     """Share of the prompt's tokens that each key head holds behind it."""
     by: str
-    """norm, snapkv or expected: how tokens are chosen."""
+    """Name of the compressor that chooses tokens."""
     in_prompt: bool
     """Whether the prompt's own queries see rounded keys, too."""
     version: int = field(default=1, metadata={"new": True})
     """Version of the choice of tokens, of `keep` below 1: 2 takes the first of equal tokens, and in a layer with a
     window a share of the tokens in it."""
+    file: str | None = field(default=None, metadata={"new": True})
+    """Hash of the code of a compressor of another package or of the user; None: it is one of ours."""
 
     @property
     def drops_tokens(self) -> bool:
         """Whether heads hold a part of the prompt only."""
         return self.keep < 1
 
+    @functools.cached_property
+    def compressor(self) -> Compressor:
+        """The rule by which tokens are chosen."""
+        return compressor_named(self.by)
+
     @property
     def choosing_queries(self) -> int | None:
         """Number of the prompt's last queries by which tokens are chosen; None: all."""
-        return {"norm": 0, "snapkv": SNAPKV_WINDOW_QUERIES}.get(self.by)
+        return self.compressor.choosing_queries
 
     @property
     def needs_rotation(self) -> bool:
         """Whether the choice asks for queries before their rotation."""
-        return self.drops_tokens and self.by == "expected"
+        return self.drops_tokens and self.compressor.needs_rotation
 
     @property
     def rounding(self) -> Rounding:
@@ -103,12 +112,7 @@ class Compression:
         """[B, KV, P] whether a head holds each token of the prompt."""
         from lexbench.parts.kv import eviction
 
-        if self.by == "norm":
-            scores = eviction.norm(keys)
-        elif self.by == "snapkv":
-            scores = eviction.snapkv(queries, keys, rotate, scaling)
-        else:
-            scores = eviction.expected_attention(queries, keys, values, rotate, scaling)
+        scores = self.compressor.score(keys, values, queries, rotate, scaling)
         return eviction.best(scores, int(keys.shape[2] * self.keep), keys.dtype)
 
     def bits_a_number(self, key_dim: int, value_dim: int) -> tuple[float, float]:

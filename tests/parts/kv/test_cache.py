@@ -395,6 +395,30 @@ def test_a_window_holds_its_tokens_and_the_last_of_them_exactly() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"bits": 2, "group": 32, "rotate": "hadamard", "keys": "token", "values": "channel", "residual": 16},
+            "2 bits in groups of 32, keys by token, values by channel; mixed by a Hadamard matrix before; rounded as "
+            "the cache holds them; the prompt reads exact keys; the last 16 tokens exact",
+        ),
+        (
+            {"format": "q4_0", "prefill": "compressed"},
+            "format q4_0; rounded as the cache holds them; prompt and answer see rounded keys",
+        ),
+        ({"keep": 0.25, "by": "snapkv"}, "0.25 of the prompt's tokens held by each key head, by snapkv"),
+        (
+            {"bits": 8, "keep": 0.5},
+            "8 bits in groups of 64, keys by channel, values by token; rounded as the cache holds them; the prompt "
+            "reads exact keys; the last 128 tokens exact; 0.5 of the prompt's tokens held by each key head, by norm",
+        ),
+    ],
+)
+def test_words_say_what_is_measured(given: dict[str, Any], words: str) -> None:
+    assert Kv(**given).compression().words() == words
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"bits": 5}, r"method\.bits of kv must be 2 or 3 or 4 or 8, got 5"),

@@ -142,7 +142,7 @@ def test_a_setting_joins_the_method_of_positions() -> None:
     found = settings.compress_method({"name": "yarn", "factor": 4.0}, "bits=8")
     assert str(read_method(found)[2]) == "yarn(factor=4.0)+kv(bits=8)"
     assert (
-        len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.DEFAULT_KV_SETTINGS)})
+        len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.default_settings())})
         == 13
     )
 

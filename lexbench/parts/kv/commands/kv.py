@@ -16,12 +16,15 @@ from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
+    from lexbench.parts.kv.compressor import compressor_names
+
     parser.add_argument(
         "--settings",
         nargs="+",
         default=[],
         metavar="SETTING",
-        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: the usual ones)",
+        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: the usual ones); "
+        f"by is {' or '.join(compressor_names())}",
     )
     parser.add_argument(
         "--certify",
@@ -47,7 +50,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         config["task"], choices["task"] = read_named_config("task", "kv"), "kv"
     config["price"] = False
     base = chosen_method(config, choices, COMMAND.name)
-    methods = [base, *settings.methods(base, asked or settings.DEFAULT_KV_SETTINGS)]
+    methods = [base, *settings.methods(base, asked or settings.default_settings())]
     job = run.job_of(config, choices, methods)
     cells = execute_job(job)
     if cells:

@@ -7,9 +7,11 @@ from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.layer_types import has_attention
 from lexbench.core.model import Model
+from lexbench.core.plug_in import user_code_hash
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.parts.kv.compression import Compression
+from lexbench.parts.kv.compressor import USUAL_COMPRESSOR, compressor_named, compressor_names
 from lexbench.parts.kv.forms import BITS_OF_FORMAT, LLAMA_CPP_BLOCK_NUMBERS, is_power_of_two
 
 ALLOWED_BITS = (2, 3, 4, 8)
@@ -41,9 +43,9 @@ class Kv:
         format: fp8 (e4m3 with scale 1, as vLLM's default), q8_0 or q4_0 (llama.cpp's), in place of `bits`.
         keep: share of the prompt's tokens that each key head holds behind the prompt, in a layer with a window of those
             in it; None: all.
-        by: how they are chosen: norm (keys of least norm), snapkv (most attended by the prompt's last 64 queries) or
-            expected (Expected Attention: most attended, times the size of the value, by normal queries with the mean
-            and the spread of the prompt's own, at the next 512 positions).
+        by: how they are chosen, a file of `compressors/`: norm (keys of least norm), snapkv (most attended by the
+            prompt's last 64 queries), expected (Expected Attention: most attended, times the size of the value, by
+            normal queries with the mean and the spread of the prompt's own, at the next 512 positions), or yours.
         prefill: exact: the prompt's own queries see exact keys, as in serving engines that compress what they store;
             compressed: they see rounded keys, as in llama.cpp. Tokens are dropped behind the prompt in both.
     """
@@ -57,7 +59,7 @@ class Kv:
     residual: int | None = None
     format: str | None = None
     keep: float | None = None
-    by: str = "norm"
+    by: str = USUAL_COMPRESSOR
     prefill: str = "exact"
 
     def __post_init__(self) -> None:
@@ -67,7 +69,7 @@ class Kv:
             "values": (self.values, ("channel", "token")),
             "rotate": (self.rotate, (False, "hadamard")),
             "format": (self.format, (None, *BITS_OF_FORMAT)),
-            "by": (self.by, ("norm", "snapkv", "expected")),
+            "by": (self.by, compressor_names()),
             "prefill": (self.prefill, ("exact", "compressed")),
         }
         for name, (value, allowed) in choices.items():
@@ -97,6 +99,7 @@ class Kv:
             by=self.by,
             in_prompt=self.prefill == "compressed",
             version=1 if self.keep is None else CHOICE_VERSION,
+            file=None if self.keep is None else user_code_hash(type(compressor_named(self.by))),
         )
 
     def attention(self, model: Model, length: int) -> Attention:
