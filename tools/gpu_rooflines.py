@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.backends.hf.reading.batches import kept_numbers
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.attention import Attention, Window
 from lexbench.core.model import Model
 from lexbench.core.task import Outline
@@ -110,8 +111,8 @@ def own_windows(config: Any) -> list[int]:
 
 def cache_bytes(network: Any, keys: int) -> int:
     """Bytes of so many tokens' keys and values; sliding layers read no more than their windows."""
-    config = network.config.get_text_config()
-    return int(kept_numbers(config, keys, own_windows(config), 0) * network.dtype.itemsize)
+    caches = facts_of_config(network.config.to_dict())["layer_caches"]
+    return int(kept_numbers(caches, keys, slides=True, views=0) * network.dtype.itemsize)
 
 
 def read_bytes(network: Any) -> int:

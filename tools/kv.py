@@ -26,7 +26,6 @@ from lexbench.core.record import Cell, Sample
 from lexbench.methods.composition import read_method
 from lexbench.methods.scaled import attention_of
 from lexbench.parts.kv import settings, table
-from lexbench.parts.kv.methods.kv import Kv
 from lexbench.runner import verify
 
 CHECKED = 256
@@ -70,8 +69,10 @@ def measure(backend: Hf, task: Any, counts: dict[int, int], known: dict[str, Any
 
 def page(backend: Hf, corpus: str, protocol: str, known: dict[str, Any], keys: dict[str, Any], file: Path) -> str:
     """The page of `lexbench kv` of all answers."""
-    rows = {setting: table.KvRow(keys[setting], _cache(method)) for setting, method in known.items()}
-    for (length, index, setting), row in read(file).items():
+    found = read(file)
+    longest = max(length for length, _, _ in found)
+    rows = {setting: table.row_of(keys[setting], method, backend.model, longest) for setting, method in known.items()}
+    for (length, index, setting), row in found.items():
         if setting not in rows:
             continue
         scores = {name: row[name] for name in SCORES}
@@ -99,10 +100,6 @@ def page(backend: Hf, corpus: str, protocol: str, known: dict[str, Any], keys: d
     )
 
 
-def _cache(method: Any) -> Any:
-    return next(part.compression() for part in getattr(method, "parts", (method,)) if isinstance(part, Kv))
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """0: all answers are there; 3: some are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -111,7 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--lengths", nargs="+", default=["512:32", "2048:32", "8192:16"], metavar="LENGTH:N")
     parser.add_argument("--targets", type=int, default=64)
     parser.add_argument("--method", default="none", help="of positions")
-    parser.add_argument("--settings", nargs="+", default=list(settings.DEFAULT_KV_SETTINGS))
+    parser.add_argument("--settings", nargs="+", default=settings.default_settings())
     parser.add_argument("--corpus", default="packages")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--minutes", type=float, default=float("inf"))

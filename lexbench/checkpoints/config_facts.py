@@ -8,6 +8,7 @@ them.
 from collections.abc import Mapping
 from typing import Any
 
+from lexbench.checkpoints.layer_caches import layer_caches
 from lexbench.core.layer_types import has_attention, is_windowed
 
 IMPLIED_BASE = {
@@ -113,7 +114,9 @@ def facts_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
         "kv_heads": 1 if one_kv_head else _first_stated(config, "num_key_value_heads", "num_kv_heads") or heads,
         "vocabulary": config.get("vocab_size"),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    found = {key: value for key, value in found.items() if value is not None}
+    kept = layer_caches(config, found)
+    return found if kept is None else found | {"layer_caches": kept}
 
 
 def _is_interleaved(config: Mapping[str, Any]) -> bool:

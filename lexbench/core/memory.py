@@ -1,4 +1,4 @@
-"""Numbers in a KV cache, and errors that mean out of memory, of torch and of other libraries."""
+"""Errors that mean out of memory, of torch and of other libraries."""
 
 import sys
 from collections.abc import Iterator
@@ -8,18 +8,6 @@ from lexbench.core.record import Deferred
 
 OUT_OF_MEMORY_PHRASES = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
 """Words in messages of torch (on a CPU, Windows, accelerators), JAX and CUDA's libraries: they raise no own class."""
-
-
-def cache_numbers_per_token(layers: int, kv_heads: int, head_dim: int, views: int = 0) -> int:
-    """Numbers in a KV cache for each token: a key and a value of each key head in each layer.
-
-    Args:
-        layers: that keep keys and values of all tokens.
-        kv_heads: key heads of a layer.
-        head_dim: numbers of a key, and of a value.
-        views: further positions at which each key is kept.
-    """
-    return (2 + views) * layers * kv_heads * head_dim
 
 
 class OutOfMemory(Deferred):

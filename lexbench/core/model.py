@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import Any, get_type_hints
 
@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.layer_cache import LayerCache
+from lexbench.core.layer_types import has_attention, is_windowed
 from lexbench.core.record import Refused
 from lexbench.core.values import MAX_EXACT_INTEGER, has_type, is_whole
 
@@ -26,6 +28,7 @@ TYPE_CHECKED_FACTS = {
     "config_section": "a text",
     "frequencies": "a list of numbers",
     "layer_types": "a list of texts",
+    "layer_caches": "a list of LayerCache or null",
     "parameters": "a whole number of at least 0",
     "revision": "a text",
 }
@@ -70,6 +73,9 @@ class Model:
     """head_dim of the layers that see all keys, where it is another one."""
     global_kv_heads: int | None = None
     """kv_heads of these layers, where they have others."""
+    layer_caches: tuple[LayerCache | None, ...] | None = field(default=None, metadata={"new": True})
+    """What each layer keeps of a text, where it is not `kv_heads` heads of `head_dim` numbers in all; None for a layer
+    with a state in place of keys, and for one that uses the keys of an earlier layer."""
     layers: int | None = None
     width: int | None = None
     heads: int | None = None
@@ -118,6 +124,25 @@ class Model:
     def rotated(self) -> int:
         """Rotated dimensions of a head."""
         return self.rotary_dim or self.head_dim
+
+    def kept_by_layer(self) -> tuple[LayerCache | None, ...] | None:
+        """What each layer keeps of a text, as `layer_caches`; without them by the sizes of a head. None: not known."""
+        if self.layer_caches is not None:
+            return self.layer_caches
+        kinds = self.layer_types or ("full_attention",) * (self.layers or 0)
+        heads = self.global_kv_heads or self.kv_heads or self.heads or (self.width or 0) // self.head_dim
+        if not kinds or not heads or self.decoupled or any(map(is_windowed, kinds)):
+            return None
+        size = self.global_head_dim or self.head_dim
+        return tuple(LayerCache(heads, size, size) if has_attention(kind) else None for kind in kinds)
+
+    def kept_numbers(self, length: int) -> int:
+        """Numbers that all layers keep of a text; 0 where it is not known."""
+        return sum(each.numbers * each.tokens(length) for each in self.kept_by_layer() or () if each)
+
+    def stated(self) -> dict[str, Any]:
+        """The facts by name, as a job states them: without new ones, so that its name stays (`core.new_fields`)."""
+        return {name: value for name, value in asdict(self).items() if name != "layer_caches"}
 
     def rotary_base(self) -> float:
         """Base b if the angles are plain, b^(-2p/d), as formulas need them; otherwise Refused."""

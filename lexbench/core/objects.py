@@ -22,8 +22,8 @@ from lexbench.core.old_names import present_path
 from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
 from lexbench.core.registry import (
-    RECOGNISING_ATTRIBUTES,
     read_named_config,
+    recognising_attribute,
     registered_names,
     source_of,
     suggest_choices,
@@ -64,16 +64,11 @@ def build_object(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
 def checked_class(config: Mapping[str, Any], noun: str) -> type:
     """The class that a yaml describes; ConfigError for an unknown parameter or a plain value of a wrong type."""
     cls = class_of(config, noun)
-    if noun in RECOGNISING_ATTRIBUTES and not hasattr(cls, RECOGNISING_ATTRIBUTES[noun]):
-        raise ConfigError(
-            f"{noun} class {cls.__name__} must have {RECOGNISING_ATTRIBUTES[noun]}: name another by _target_ or file"
-        )
+    attribute = recognising_attribute(noun)
+    if attribute is not None and not hasattr(cls, attribute):
+        raise ConfigError(f"{noun} class {cls.__name__} must have {attribute}: name another by _target_ or file")
     stated, config, known = config, _stated_parameters(config), class_parameters(cls)
-    own = (
-        ()
-        if noun not in RECOGNISING_ATTRIBUTES
-        else ("name", "file", *(SHARED_METHOD_KEYS if noun == "method" else ()))
-    )
+    own = () if attribute is None else ("name", "file", *(SHARED_METHOD_KEYS if noun == "method" else ()))
     if taken := [key for key in known if key in own]:
         raise ConfigError(
             f"{noun} class {cls.__name__} has a parameter {taken[0]}, a key of every {noun}'s yaml: rename it"
@@ -157,17 +152,15 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
 
 def _class_in(config: Mapping[str, Any], noun: str) -> type:
     """The only class of a noun in a file."""
-    if noun not in RECOGNISING_ATTRIBUTES:
+    attribute = recognising_attribute(noun)
+    if attribute is None:
         raise ConfigError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
     file = source_of(config, noun)
     module = _module(file, noun, file.stat().st_mtime_ns if file.is_file() else 0)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
-    found = [value for value in own if isinstance(value, type) and hasattr(value, RECOGNISING_ATTRIBUTES[noun])]
+    found = [value for value in own if isinstance(value, type) and hasattr(value, attribute)]
     if len(found) != 1:
-        raise ConfigError(
-            f"{noun} file {config['file']} must define one class with {RECOGNISING_ATTRIBUTES[noun]}(...), got "
-            f"{len(found)}"
-        )
+        raise ConfigError(f"{noun} file {config['file']} must define one class with {attribute}(...), got {len(found)}")
     return found[0]
 
 
@@ -261,7 +254,7 @@ def docstring_summary(group: str, name: str) -> str:
     does = [
         node
         for node in classes
-        if cls or RECOGNISING_ATTRIBUTES.get(group) in {getattr(part, "name", None) for part in node.body}
+        if cls or recognising_attribute(group) in {getattr(part, "name", None) for part in node.body}
     ]
     documented = [text for node in does or classes if (text := ast.get_docstring(node))]
     own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))

@@ -34,12 +34,15 @@ class Part:
         package: the package of its code. Yamls in its folder `configs/method/`, `configs/task/`, ... are names.
         commands: modules that hold a `COMMAND` of `lexbench.commands.command.Command`.
         provides: `module` or `module:attribute` by what it is for: `("executor", "ray")`.
+        plug_ins: kinds of plug-ins that it takes, by name: the folder of their files in every part, and the attribute
+            by which their class is recognised: `{"compressor": ("compressors", "score")}`.
     """
 
     name: str
     package: str
     commands: Sequence[str] = ()
     provides: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    plug_ins: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @functools.cached_property
     def folder(self) -> Path:
@@ -84,6 +87,11 @@ def all_parts() -> tuple[Part, ...]:
             continue
         found.append(part)
     return tuple(found)
+
+
+def plug_ins_of_parts() -> dict[str, tuple[str, str]]:
+    """Kinds of plug-ins that parts take: folder and recognising attribute of each, by name."""
+    return {name: place for part in all_parts() for name, place in part.plug_ins.items()}
 
 
 def load_provided(kind: str, name: str) -> Any:

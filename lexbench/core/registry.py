@@ -18,7 +18,7 @@ import yaml
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.named_files import only_class
-from lexbench.core.parts import all_parts
+from lexbench.core.parts import all_parts, plug_ins_of_parts
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 TEXT_ENDINGS = (".txt", ".md", ".py", ".jsonl")
@@ -101,7 +101,7 @@ def registered_names(group: str) -> list[str]:
 
 def code_files(group: str) -> dict[str, dict[str, str]]:
     """Names of a group that are files without a yaml: what a yaml would say, the class or the file."""
-    if group not in CODE_FOLDER_OF_GROUP:
+    if code_folder_of(group) is None:
         return {}
     stated = yaml_files(group)
     found: dict[str, dict[str, str]] = {}
@@ -121,7 +121,7 @@ def _files_in(
     families = _files_of(configs / group)
     found = {}
     for file in sorted(folder.glob("*.py")):
-        cls = only_class(file, RECOGNISING_ATTRIBUTES[group] if group != "encoding" else None)
+        cls = only_class(file, recognising_attribute(group) if group != "encoding" else None)
         if file.name not in families and cls and cls.lower() == file.stem.replace("_", ""):
             place = str(file.resolve()) if package is None else file.name
             found[file.stem] = {"_target_": f"{package}.{file.stem}.{cls}"} if package else {"file": place}
@@ -130,7 +130,7 @@ def _files_in(
 
 def _taken_by(group: str, stated: Path) -> Path | None:
     """The file of another owner whose name a yaml has."""
-    for folder, package, configs in _code_folders(group) if group in CODE_FOLDER_OF_GROUP else ():
+    for folder, package, configs in _code_folders(group) if code_folder_of(group) else ():
         if stated.parent in (configs / group, folder):
             continue
         if stated.stem in _files_in(group, folder, package, configs, _state(group, folder, package, configs)):
@@ -160,6 +160,11 @@ CODE_FOLDER_OF_GROUP = {"method": "methods", "task": "tasks", "encoding": "encod
 """Folder of the files of each group, in the core and in every part."""
 
 
+def code_folder_of(group: str) -> str | None:
+    """Folder of the files of a group, or of a kind of plug-ins that a part takes; None where files are no names."""
+    return CODE_FOLDER_OF_GROUP.get(group) or plug_ins_of_parts().get(group, (None,))[0]
+
+
 def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
     """Folders of a group's files, of the core, of parts and of the user; each with its package and its yamls' folder.
 
@@ -174,7 +179,8 @@ def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
 @functools.cache
 def _installed_code_folders(group: str) -> tuple[tuple[Path, str, Path], ...]:
     """Folders of a group's files of the core and of parts, as `_code_folders` gives them."""
-    name, is_task = CODE_FOLDER_OF_GROUP[group], group == "task"
+    name, is_task = code_folder_of(group), group == "task"
+    assert name is not None, f"files of {group} are names"
     core = asset_folder(name) if is_task else PACKAGE_FOLDER / name
     found = [(core, "" if is_task else f"lexbench.{name}", asset_folder("configs"))]
     for part in all_parts():
@@ -321,6 +327,11 @@ RECOGNISING_ATTRIBUTES = {
     "backend": "attend",
 }
 """Attribute by which the class of a noun is recognised in a user's file, by noun."""
+
+
+def recognising_attribute(noun: str) -> str | None:
+    """Attribute by which the class of a noun is recognised; None where no file defines one."""
+    return RECOGNISING_ATTRIBUTES.get(noun) or plug_ins_of_parts().get(noun, (None, None))[1]
 
 
 def suggest_choices(name: str, choices: Iterable[str]) -> str:

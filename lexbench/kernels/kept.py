@@ -21,6 +21,35 @@ Plain = Callable[[Tensor, Tensor, Tensor, Attention], Tensor]
 """(queries, keys, values, the Attention without its cache) -> [B, H, Q, D]: attention with everything as computed."""
 
 
+def held_tokens(
+    keeping: Keeping, queries: Tensor, keys: Tensor, values: Tensor, rotate: Rotate, scaling: float, window: int | None
+) -> Tensor:
+    """[B, KV, P] whether a layer's cache holds each token of the prompt, as `Keeping.held_tokens` says.
+
+    A layer with a window stores the tokens in it, and holds some of these.
+
+    Args:
+        keeping: the rule.
+        queries: [B, H, Q, D] of the prompt's last tokens, before `rotate`.
+        keys: [B, KV, P, D], before `rotate`.
+        values: [B, KV, P, D].
+        rotate: rotates vectors to positions.
+        scaling: factor on the logits.
+        window: tokens that a query sees, its own among them; None: all.
+    """
+    total = keys.shape[2]
+    begin = 0 if window is None else max(0, total - (window - 1))
+    if not begin:
+        return keeping.held_tokens(queries, keys, values, rotate, scaling)
+
+    def rotate_later(vectors: Tensor, positions: Tensor) -> Tensor:
+        return rotate(vectors, positions + begin)
+
+    asking = queries[:, :, -min(queries.shape[2], total - begin) :]
+    held = keeping.held_tokens(asking, keys[:, :, begin:], values[:, :, begin:], rotate_later, scaling)
+    return torch.nn.functional.pad(held, (begin, 0))
+
+
 def attend(
     queries: Tensor,
     keys: Tensor,

@@ -12,7 +12,8 @@ RoPE, `over` says which these are; where kinds of layers have a RoPE each, `laye
 
 The default is `scaled`: the weights have been trained on these frequencies, and so a method that changes nothing within
 the trained length leaves the model as it is. By default layers are `global` where kinds of layers state a RoPE each: a
-window never shows a distance beyond those trained. A model with one RoPE for all layers is changed in all of them.
+window never shows a distance beyond those trained. A model with one RoPE for all layers is changed in all of them. A
+cache (slot `cache`) has no distances: by default it is one for all layers on every model.
 
 Frequencies that depend on the text's length (dynamic, longrope) are those of the cell's length.
 """
@@ -183,7 +184,7 @@ class OnScaled:
             raise refusal from None
 
     def _on(self, model: Model, length: int) -> Attention:
-        found = ropes_of_model(model)
+        found, others = ropes_of_model(model), Attention()
         if len(found) <= 1:
             made = self._attention_of_layers(found[0], length) if found else attention_from(self.method, model, length)
             if self.layers in (None, "all"):
@@ -193,9 +194,11 @@ class OnScaled:
             chosen = [rope for rope in found if self.layers == "all" or not rope.windowed]
             if not chosen:
                 raise Refused(f"{model.name} has no layers that see all keys: give method.layers=all")
-            made_by_kind = ((rope.layers or (), self._attention_of_layers(rope, length)) for rope in chosen)
+            made_by_kind = [(rope.layers or (), self._attention_of_layers(rope, length)) for rope in chosen]
             by_layer = {layer: made for layers, made in made_by_kind for layer in layers}
-        return join_layers([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
+            if self.layers != "global":
+                others = _change_parts(made_by_kind[0][1], lambda part: Attention(cache=part.cache))
+        return join_layers([by_layer.get(layer, others) for layer in range(len(model.layer_types or ()))])
 
     def _attention_of_layers(self, rope: LayerRope, length: int) -> Attention:
         """The Attention of the layers of one RoPE."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ class Job:
         inside = [length for length in tokens if length <= facts.trained_length]
         priced = price and bool(inside) and tokens[-1] > facts.trained_length
         config = {
-            "model": asdict(facts),
+            "model": facts.stated(),
             "method": [dict(config) for config in methods],
             "task": [dict(config) for config in tasks],
             "corpus": dict(corpus),

@@ -13,8 +13,6 @@ from lexbench.core import machine
 from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import plugin_guard
-from lexbench.core.layer_types import has_attention, is_windowed
-from lexbench.core.memory import cache_numbers_per_token
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
@@ -173,7 +171,7 @@ def _read_at_once(step: PlannedCell) -> int:
 def peak_memory_bytes(model: Model, length: int, dtype: str = "float32") -> float:
     """Bytes, roughly: weights, keys and values of all layers that keep them, and a dozen activations of one."""
     return BYTES_PER_NUMBER.get(dtype, 2) * (
-        parameter_count(model) + length * (12 * (model.width or 0) + _cache_numbers(model))
+        parameter_count(model) + length * 12 * (model.width or 0) + model.kept_numbers(length)
     )
 
 
@@ -181,37 +179,20 @@ def min_memory_bytes(model: Model, step: PlannedCell, dtype: str) -> float:
     """Bytes beside the weights, estimated from below: one layer's activations of one text, and a cache to write.
 
     Activations: the state, queries, keys, values and what attention gives, while one text is read at once. A cell takes
-    more for the MLP, logits, layers with windows and further texts. It takes less where layers share one cache or
-    nothing is kept of a text, which a model's facts do not say.
+    more for the MLP, logits, states and further texts, and where a method keeps all keys of layers with windows.
     """
     heads, kv_heads = _head_counts(model)
     # Of multi-head latent attention, head_dim is that of queries and keys only.
     vectors = (heads + kv_heads) * (1 if model.decoupled else 2)
-    cache = _cache_numbers(model) if step.workload.steps else 0
-    return (
-        BYTES_PER_NUMBER.get(dtype, 2) * _read_at_once(step) * ((model.width or 0) + vectors * model.head_dim + cache)
-    )
+    length = _read_at_once(step)
+    cache = model.kept_numbers(length) if step.workload.steps else 0
+    return BYTES_PER_NUMBER.get(dtype, 2) * (length * ((model.width or 0) + vectors * model.head_dim) + cache)
 
 
 def _head_counts(model: Model) -> tuple[int, int]:
     """Query heads and key heads of a layer. Unknown: as many as the width holds, and keys of as many as queries."""
     heads = model.heads or (model.width or 0) // model.head_dim
     return heads, model.kv_heads or heads
-
-
-def _cache_numbers(model: Model) -> int:
-    """Numbers kept of each token by the layers that see all keys; others keep few or none.
-
-    Of multi-head latent attention the rotated part of the one key only: the size of its latents is no fact of a model.
-    """
-    kinds = model.layer_types
-    layers = (
-        (model.layers or 0) if kinds is None else sum(has_attention(kind) and not is_windowed(kind) for kind in kinds)
-    )
-    if model.decoupled:
-        return layers * model.rotated
-    kv_heads = model.global_kv_heads or _head_counts(model)[1]
-    return cache_numbers_per_token(layers, kv_heads, model.global_head_dim or model.head_dim)
 
 
 def describe_plan(

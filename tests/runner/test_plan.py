@@ -13,12 +13,13 @@ import pytest
 from transformers import AutoConfig
 
 from lexbench import Attention, Model, Outline, task
-from lexbench.backends.hf.reading.batches import kept_numbers
+from lexbench.backends.hf.reading.batches import assumed_caches, kept_numbers
 from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Dynamic
+from lexbench.core.layer_cache import LayerCache
 from lexbench.core.method_key import MethodKey
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner.cells import BackendFacts, Component, MethodComponent, PlannedCell, Workload
@@ -252,15 +253,15 @@ def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:
 
 
 def test_no_memory_is_asked_for_what_layers_with_windows_or_states_do_not_keep() -> None:
-    """Of four layers one keeps all keys: at 1000 tokens 1 x 8 numbers each of keys and values, half of the width 32."""
-    kinds = ["sliding_attention", "linear_attention", "full_attention", "chunked_attention"]
-    model = replace(MODEL, layers=4, kv_heads=2, layer_types=tuple(kinds))
+    """Of four layers one keeps all keys, one a state, and two 15 tokens of a window of 16; 2 heads of 8 numbers."""
+    whole, window = LayerCache(2, 8, 8), LayerCache(2, 8, 8, window=16)
+    model = replace(MODEL, layers=4, kv_heads=2, layer_caches=(window, None, whole, window))
     writing = PlannedCell(method("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=7))
-    cache = 1000 * 2 * 2 * 8
+    cache = (1000 + 15 + 15) * 2 * 2 * 8
     assert min_memory_bytes(model, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + cache)
     whole = replace(model, parameters=10**6)
     assert peak_memory_bytes(whole, 1000) == 4 * (10**6 + 12 * 1000 * 32 + cache)
-    wide = replace(model, global_kv_heads=1, global_head_dim=24)  # one head of 24 numbers
+    wide = replace(model, layer_caches=(LayerCache(1, 24, 24), None))  # one head of 24 numbers
     assert min_memory_bytes(wide, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + 1000 * 2 * 24)
 
 
@@ -291,11 +292,20 @@ def test_memory_counts_heads_of_their_own_size(kind: str, sizes: dict[str, int],
     reading, writing = (min_memory_bytes(model, step, "bfloat16") for step in read_and_written(LENGTH))
     assert (reading, writing - reading) == (read * 2**30, cache * 2**30)
     assert peak_memory_bytes(model, LENGTH, "bfloat16") == cache * 2**30 + 12 * sizes["hidden_size"] * LENGTH * 2
-    assert 2 * kept_numbers(config, LENGTH, windows=(), views=0) == cache * 2**30, "the backend batches by the same"
+    caches = model.kept_by_layer()
+    assert caches and 2 * kept_numbers(caches, LENGTH, slides=True, views=0) == cache * 2**30, "the backend's batches"
+    assert assumed_caches(config) == list(caches)
+
+
+def test_the_backend_counts_windows_where_they_drop_tokens_and_keys_at_further_positions() -> None:
+    # by hand: 5 heads, keys of 4 numbers, values of 3; at 100 tokens, of which a window of 16 keeps 15
+    caches = (LayerCache(5, 4, 3, window=16), None, LayerCache(5, 4, 3))
+    assert kept_numbers(caches, 100, slides=True, views=0) == (15 + 100) * 5 * 7
+    assert kept_numbers(caches, 100, slides=False, views=2) == 2 * 100 * 5 * (7 + 2 * 4)
 
 
 @pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3"])
-def test_no_more_cache_is_asked_for_than_latent_attention_keeps(kind: str) -> None:
+def test_as_much_cache_is_asked_for_as_latent_attention_keeps(kind: str) -> None:
     import torch
 
     network = census.network_of(kind)
@@ -304,7 +314,7 @@ def test_no_more_cache_is_asked_for_than_latent_attention_keeps(kind: str) -> No
     cache = network(torch.arange(20)[None], use_cache=True).past_key_values
     kept = 4 * sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers)
     reading, writing = (min_memory_bytes(model, step, "float32") for step in read_and_written(20))
-    assert 0 < writing - reading <= kept
+    assert writing - reading == kept
 
 
 def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

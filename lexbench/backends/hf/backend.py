@@ -29,6 +29,7 @@ from lexbench.backends.hf.reading.batches import (
     MAX_CPU_WRITING_TOKENS,
     MAX_CUDA_AXIS_PROGRAMS,
     Batched,
+    assumed_caches,
     batch_rows,
     batch_tokens,
     first_target_place,
@@ -381,8 +382,9 @@ class Hf(Backend):
 
     def _kept_numbers(self, config: Any, length: int) -> int:
         """Numbers kept of a text: keys and values of all layers, within windows; and keys at two further positions."""
-        windows = self.reader.windows if self.reader.slides else []
-        return len(self.reader.passes) * kept_numbers(config, length, windows, views=2 if self._turns else 0)
+        caches = self.model.kept_by_layer() or assumed_caches(config)
+        views = 2 if self._turns else 0
+        return len(self.reader.passes) * kept_numbers(caches, length, slides=self.reader.slides, views=views)
 
     def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
         """Answer one batch, of one kind."""

@@ -47,6 +47,8 @@ def plot_bytes(
 ) -> bool:
     """The figure as stem.svg, its numbers as stem.csv; False, and none, with fewer than two settings that diverge.
 
+    None either where a model's bytes are not known.
+
     Args:
         rows: the settings.
         about: one of the measured cells.
@@ -56,12 +58,12 @@ def plot_bytes(
         stem: path of the files without their suffix.
         png: whether to write stem.png, too.
     """
-    points = points_at(rows, model, length)
-    if len(points) < 2:
+    points, full = points_at(rows, model, length), full_bytes(model, length)
+    if len(points) < 2 or full is None:
         return False
     with mpl.rc_context(MATPLOTLIB_STYLE):
         title = f"{about.model}, corpus {about.corpus}\ndivergence from the uncompressed cache, at {length:,} tokens"
-        save_figure(_figure(points, title, full_bytes(model), margin), stem, png)
+        save_figure(_figure(points, title, full, margin), stem, png)
     numbers = ([p.key, length, p.bytes, p.found.value, p.found.low, p.found.high, p.found.n, p.front] for p in points)
     save_numbers(stem, ("setting", "length", "bytes_per_token", "kld", "low", "high", "n", "front"), numbers)
     return True
@@ -71,9 +73,11 @@ def points_at(rows: Sequence[KvRow], model: Model, length: int) -> list[BytesPoi
     """The settings that diverge at a length, in the order of the rows."""
     points = []
     for row in rows:
-        found = level(row.divergences.get(length, ()))
-        if row.cache is not None and found is not None and found.value > 0:  # 0 has no place on a logarithmic axis
-            points.append(BytesPoint(row.key, row.cache, stored_bytes(row, model, length), found))
+        found, size = level(row.divergences.get(length, ())), stored_bytes(row, model, length)
+        if row.cache is None or size is None:
+            continue
+        if found is not None and found.value > 0:  # 0 has no place on a logarithmic axis
+            points.append(BytesPoint(row.key, row.cache, size, found))
     best = pareto_front([(point.bytes, point.found.value) for point in points])
     return [point._replace(front=on) for point, on in zip(points, best, strict=True)]
 

@@ -1,12 +1,15 @@
 """Compressed caches as data: the slot `cache` of the methods `kv`."""
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lexbench.core.attention import Floats, Positions
-from lexbench.parts.kv.forms import BITS_OF_FORMAT, SNAPKV_WINDOW_QUERIES, Rounding
+from lexbench.core.layer_cache import LayerCache
+from lexbench.parts.kv.compressor import Compressor, compressor_named
+from lexbench.parts.kv.forms import BITS_OF_FORMAT, Rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,24 +45,34 @@ class Compression:
     keep: float
     """Share of the prompt's tokens that each key head holds behind it."""
     by: str
-    """norm, snapkv or expected: how tokens are chosen."""
+    """Name of the compressor that chooses tokens."""
     in_prompt: bool
     """Whether the prompt's own queries see rounded keys, too."""
+    version: int = field(default=1, metadata={"new": True})
+    """Version of the choice of tokens, of `keep` below 1: 2 takes the first of equal tokens, and in a layer with a
+    window a share of the tokens in it."""
+    file: str | None = field(default=None, metadata={"new": True})
+    """Hash of the code of a compressor of another package or of the user; None: it is one of ours."""
 
     @property
     def drops_tokens(self) -> bool:
         """Whether heads hold a part of the prompt only."""
         return self.keep < 1
 
+    @functools.cached_property
+    def compressor(self) -> Compressor:
+        """The rule by which tokens are chosen."""
+        return compressor_named(self.by)
+
     @property
     def choosing_queries(self) -> int | None:
         """Number of the prompt's last queries by which tokens are chosen; None: all."""
-        return {"norm": 0, "snapkv": SNAPKV_WINDOW_QUERIES}.get(self.by)
+        return self.compressor.choosing_queries
 
     @property
     def needs_rotation(self) -> bool:
         """Whether the choice asks for queries before their rotation."""
-        return self.drops_tokens and self.by == "expected"
+        return self.drops_tokens and self.compressor.needs_rotation
 
     @property
     def rounding(self) -> Rounding:
@@ -99,31 +112,31 @@ class Compression:
         """[B, KV, P] whether a head holds each token of the prompt."""
         from lexbench.parts.kv import eviction
 
-        if self.by == "norm":
-            scores = eviction.norm(keys)
-        elif self.by == "snapkv":
-            scores = eviction.snapkv(queries, keys, rotate, scaling)
-        else:
-            scores = eviction.expected_attention(queries, keys, values, rotate, scaling)
-        return eviction.best(scores, int(keys.shape[2] * self.keep))
+        scores = self.compressor.score(keys, values, queries, rotate, scaling)
+        return eviction.best(scores, int(keys.shape[2] * self.keep), keys.dtype)
 
-    def bits_a_number(self, head_dim: int) -> tuple[float, float]:
+    def bits_a_number(self, key_dim: int, value_dim: int) -> tuple[float, float]:
         """Bits of a number of keys, and of values, with their group's share of scales, at full precision 16 each."""
         if self.format is not None:
             return (BITS_OF_FORMAT[self.format],) * 2
         if self.bits is None:
             return 16.0, 16.0
-        sizes = [self.group if way == "channel" else min(self.group, head_dim) for way in (self.keys, self.values)]
+        sides = (self.keys, key_dim), (self.values, value_dim)
+        sizes = [self.group if way == "channel" else min(self.group, width) for way, width in sides]
         keys, values = (self.bits + 32 / size for size in sizes)
         return keys, values
 
-    def bytes_a_token(self, head_dim: int, kv_heads: int, layers: int, length: int) -> float:
-        """Mean bytes that a token of a text takes in all layers, its last tokens in 16 bits."""
+    def bits_of_text(self, layer: LayerCache, length: int) -> float:
+        """Bits that a layer stores of a text of `length` tokens: its last tokens have 16 bits a number.
+
+        A layer with a window stores the tokens in it, and `keep` is a share of these.
+        """
+        held = layer.tokens(length)
         old = int(self.kept_before(np.array([length - 1]))[0])
-        share = old / length
-        numbers = head_dim * kv_heads * layers / 8
-        small = sum(self.bits_a_number(head_dim)) * numbers
-        return self.keep * (share * small + (1 - share) * 32 * numbers)
+        rounded = min(held, max(0, old - (length - held)))
+        keys, values = self.bits_a_number(layer.key_dim, layer.value_dim)
+        small = layer.heads * (keys * layer.key_dim + values * layer.value_dim)
+        return self.keep * (rounded * small + (held - rounded) * 16 * layer.numbers)
 
     def words(self) -> str:
         """The meaning of a cell under this cache, in one line."""

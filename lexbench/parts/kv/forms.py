@@ -14,10 +14,6 @@ LLAMA_CPP_BLOCK_NUMBERS = 32
 """Numbers of a block of q8_0 and q4_0."""
 HADAMARD_SIGNS_SEED = 2402
 """Seed of the signs in front of the Hadamard matrix."""
-SNAPKV_WINDOW_QUERIES, SNAPKV_POOLED_KEYS = 64, 5
-"""SnapKV's last queries of a prompt, and the keys over which it pools (arXiv 2404.14469)."""
-EXPECTED_LATER_POSITIONS, EXPECTED_FIRST_TOKENS = 512, 4
-"""Positions behind the prompt for which Expected Attention is computed, and first tokens that it always keeps."""
 
 
 @dataclass(frozen=True)

@@ -2,4 +2,9 @@
 
 from lexbench.core.parts import Part
 
-PART = Part(name="kv", package="lexbench.parts.kv", commands=("lexbench.parts.kv.commands.kv",))
+PART = Part(
+    name="kv",
+    package="lexbench.parts.kv",
+    commands=("lexbench.parts.kv.commands.kv",),
+    plug_ins={"compressor": ("compressors", "score")},
+)

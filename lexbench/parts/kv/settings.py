@@ -7,13 +7,19 @@ import yaml
 
 from lexbench.core.errors import ConfigError
 from lexbench.methods.composition import method_config
+from lexbench.parts.kv.compressor import USUAL_COMPRESSOR, compressor_names
 
-DEFAULT_KV_SETTINGS = (
+
+def default_settings() -> list[str]:
+    """Settings that are compared where none are asked for: bits, formats, and half of the tokens by each compressor."""
+    chosen = [f"keep=0.5,by={name}" for name in compressor_names() if name != USUAL_COMPRESSOR]
+    return [*ROUNDING_SETTINGS, "keep=0.5", *chosen, "bits=4,keep=0.5,by=snapkv"]
+
+
+ROUNDING_SETTINGS = (
     *("bits=8", "bits=4", "bits=3", "bits=2", "bits=4,rotate=hadamard", "bits=2,rotate=hadamard"),
-    *("format=fp8", "format=q8_0", "format=q4_0", "keep=0.5", "keep=0.5,by=snapkv", "keep=0.5,by=expected"),
-    "bits=4,keep=0.5,by=snapkv",
+    *("format=fp8", "format=q8_0", "format=q4_0"),
 )
-"""Settings that are compared where none are asked for."""
 
 
 def compress_method(base: Mapping[str, Any], setting: str) -> dict[str, Any]:

@@ -1,14 +1,19 @@
 """The page of `lexbench kv`: divergence by length, retrieval, bytes, and what is proven."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from lexbench.core.attention import Attention
 from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
-from lexbench.core.record import Cell, Sample
-from lexbench.core.text import join_first_few
+from lexbench.core.record import Cell, Refused, Sample
+from lexbench.core.text import count_with_noun, join_first_few
+from lexbench.methods.composition import Method
+from lexbench.methods.scaled import attention_of
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.divergence import DivergenceLevel, judge_divergence, level, slope
+from lexbench.parts.kv.methods.kv import Kv
 from lexbench.report import formats
 from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line
 from lexbench.store.format import FinishedCell
@@ -28,11 +33,32 @@ class KvRow:
     divergences: dict[int, list[Sample]] = field(default_factory=dict)
     retrievals: dict[int, list[Sample]] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
+    layers: tuple[int, ...] | None = None
+    """Layers whose cache is compressed; None: all."""
 
 
-def rows_of(finished: Sequence[FinishedCell], caches: Mapping[MethodKey, Compression | None]) -> list[KvRow]:
-    """The measured settings in the order of `caches`; of several cells of one length the samples of all."""
-    rows = {key: KvRow(key, cache) for key, cache in caches.items()}
+def row_of(key: MethodKey, method: Method, model: Model, length: int) -> KvRow:
+    """The row of a setting, without samples: the cache of its method, and the layers that it compresses at a length."""
+    try:
+        made = attention_of(method, model, length)
+    except Refused:  # its cells say why
+        made = Attention()
+    one = (made.mixture or (made,))[0]
+    layers = (layer for layer in range(len(model.kept_by_layer() or ())) if one.at(layer).cache is not None)
+    return KvRow(key, next(_compressions(method), None), layers=tuple(layers))
+
+
+def _compressions(method: Any) -> Iterator[Compression]:
+    """The caches of a method, of its parts, and of what it wraps."""
+    if isinstance(method, Kv):
+        yield method.compression()
+    for part in (*getattr(method, "parts", ()), *([method.method] if hasattr(method, "method") else [])):
+        yield from _compressions(part)
+
+
+def rows_of(finished: Sequence[FinishedCell], empty: Sequence[KvRow]) -> list[KvRow]:
+    """The rows with the samples of the cells; of several cells of one length the samples of all."""
+    rows = {row.key: row for row in empty}
     for each in finished:
         row, length = rows.get(each.cell.method), each.cell.length
         if row is None:
@@ -73,11 +99,16 @@ def sentence(rows: Sequence[KvRow], model: Model, lengths: Sequence[int], margin
     found = [
         (stored_bytes(row, model, longest), row, level(row.divergences.get(longest, ()))) for row in rows if row.cache
     ]
+    full = full_bytes(model, longest)
     held = [(size, row, each) for size, row, each in found if each and each.high is not None and each.high < margin]
     if not held:
         return f"At {longest} tokens no setting has a divergence wholly below {margin:g} nats per token."
-    size, row, each = min(held, key=lambda entry: entry[0])
-    full = full_bytes(model)
+    if full is None:
+        below = join_first_few([str(row.key) for _, row, _ in held])
+        return f"At {longest} tokens the divergence lies below {margin:g} nats per token: {below}. Bytes are not known."
+    size, row, each = min(
+        ((size, row, each) for size, row, each in held if size is not None), key=lambda entry: entry[0]
+    )
     climb = slope(row.divergences)
     more = f"; each doubling of the length adds {_show_value(climb)}" if climb else ""
     return (
@@ -94,7 +125,8 @@ def _divergences(rows: Sequence[KvRow], about: Cell, model: Model, lengths: Sequ
     lines = list[Line]()
     for row in rows:
         at_longest = row.divergences.get(longest, ())
-        line: Line = [row.key, GridEntry(text=f"{stored_bytes(row, model, longest):,.0f}")]
+        size = stored_bytes(row, model, longest)
+        line: Line = [row.key, EMPTY_ENTRY if size is None else GridEntry(text=f"{size:,.0f}")]
         line += [_entry(level(row.divergences.get(length, ())), row.refused.get(length)) for length in lengths]
         top, rise = level(at_longest, "same_top"), level(at_longest, "nll_rise")
         lines.append(
@@ -103,8 +135,9 @@ def _divergences(rows: Sequence[KvRow], about: Cell, model: Model, lengths: Sequ
     remarks = [
         "KLD: KL(p || q) in nats per token over the whole vocabulary, p with an uncompressed cache, q with this one, "
         "at the same targets at every length; 95 % intervals over documents.",
-        "Bytes: as stored, in all layers. The cache is simulated: numbers are rounded, then computed with, so memory "
-        "and speed here are not those of an engine.",
+        *byte_remarks(rows, model, longest),
+        "The cache is simulated: numbers are rounded, then computed with, so memory and speed here are not those of an "
+        "engine.",
         *(f"{row.key}: {row.cache.words()}." for row in rows if row.cache),
     ]
     measured = f"{about.backend} in {about.dtype} ({about.kernel}), trained length {about.trained_length}"
@@ -162,17 +195,44 @@ def _show_value(found: DivergenceLevel) -> str:
     return f"{found.value:.3g}{ends}"
 
 
-def _sizes(model: Model) -> tuple[int, int, int]:
-    """Numbers of a head, key heads and layers; of unknown ones 1."""
-    return model.head_dim, model.kv_heads or model.heads or 1, model.layers or 1
+def stored_bytes(row: KvRow, model: Model, length: int) -> float | None:
+    """Bytes that a token takes in all layers, as a mean over a text of a length; None: not known, or refused."""
+    caches = model.kept_by_layer()
+    if caches is None or (row.cache is not None and _is_refused(row, length)):
+        return None
+    bits = 0.0
+    for layer, kept in enumerate(caches):
+        if kept is not None:
+            compressed = row.cache is not None and (row.layers is None or layer in row.layers)
+            plain = 16 * kept.numbers * kept.tokens(length)
+            bits += row.cache.bits_of_text(kept, length) if row.cache is not None and compressed else plain
+    return bits / 8 / length
 
 
-def stored_bytes(row: KvRow, model: Model, length: int) -> float:
-    """Bytes that a token takes in all layers, as a mean over a text."""
-    return full_bytes(model) if row.cache is None else row.cache.bytes_a_token(*_sizes(model), length)
+def _is_refused(row: KvRow, length: int) -> bool:
+    """Whether nothing was measured at a length, as a cell was refused."""
+    return length in row.refused and not row.divergences.get(length) and not row.retrievals.get(length)
 
 
-def full_bytes(model: Model) -> float:
+def full_bytes(model: Model, length: int) -> float | None:
     """The same at 16 bits a number."""
-    head_dim, heads, layers = _sizes(model)
-    return 4.0 * head_dim * heads * layers
+    return None if model.kept_by_layer() is None else 2.0 * model.kept_numbers(length) / length
+
+
+def byte_remarks(rows: Sequence[KvRow], model: Model, length: int) -> Iterator[str]:
+    """Sentences on the bytes: of which layers they are, and which layers are compressed."""
+    caches = model.kept_by_layer()
+    if caches is None:
+        yield f"Bytes: not known, as the config of {model.name} does not say what its layers keep."
+        return
+    kept = [layer for layer, each in enumerate(caches) if each is not None]
+    windows = sum(each is not None and each.window is not None for each in caches)
+    said = f"Bytes: keys and values as stored behind {length} tokens, a mean over these, in all layers that keep keys"
+    said += f", {len(kept)} of {len(caches)}" if len(kept) < len(caches) else ""
+    said += f"; {count_with_noun(windows, 'layer')} with a window: the tokens in it only" if windows else ""
+    said += "; states of layers without keys are not counted" if len(kept) < len(caches) else ""
+    yield f"{said}."
+    for row in rows:
+        left = set() if row.layers is None or row.cache is None or _is_refused(row, length) else {*kept} - {*row.layers}
+        if left:
+            yield f"{row.key}: not compressed in {count_with_noun(len(left), 'layer')}."

@@ -14,14 +14,18 @@ from lexbench import Attention, Choose, ConfigError, Generate, Loglikelihood, Me
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.attention import TopKMask
+from lexbench.core.layer_cache import LayerCache
 from lexbench.kernels import kept
 from lexbench.methods.scaled import attention_of
+from lexbench.parts.kv import eviction
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
 from lexbench.runner.verify import failure_of_checks, verify_attention
 from tests.backends.test_hf import VOCABULARY, save
+from tests.census import tiny as census
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TOKENS = np.random.default_rng(3).permutation(np.arange(2, VOCABULARY))  # each once: equal ones have keys of one norm
@@ -249,15 +253,109 @@ def test_kv_passes_its_self_check(base: str, name: str, hf: Hf) -> None:
 
 
 @pytest.mark.everyday("bits")
-@pytest.mark.parametrize("form", [{"bits": 4, "group": 8, "residual": 8}, {"keep": 0.4}], ids=["bits", "keep"])
-def test_kv_passes_its_self_check_where_sliding_layers_keep_all(form: dict[str, Any], tmp_path: Path) -> None:
-    """Gemma 3 rotates its sliding layers by other angles: they have an Attention of their own, without the slot."""
+@pytest.mark.parametrize("form", [{"bits": 4, "group": 8, "residual": 2}, {"keep": 0.4}], ids=["bits", "keep"])
+def test_kv_passes_its_self_check_in_layers_with_a_rope_and_a_window_of_their_own(
+    form: dict[str, Any], tmp_path: Path
+) -> None:
+    """Gemma 3 rotates its sliding layers by other angles, which changes nothing for a cache."""
     kinds = ["sliding_attention", "full_attention"]
-    folder = save(tmp_path, "gemma3_text", num_hidden_layers=2, sliding_window=8, layer_types=kinds)
+    folder = save(tmp_path, "gemma3_text", num_hidden_layers=2, sliding_window=16, layer_types=kinds)
     model = Hf(read_model({"path": str(folder)}), dtype="float64", device="cpu")
-    attention = attention_of(Kv(**form), model.model, 64)
-    assert [attention.at(layer).cache is None for layer in range(2)] == [True, False]
+    method = Kv(**form)
+    attention = attention_of(method, model.model, 64)
+    assert attention.as_data() == method.attention(model.model, 64).as_data()
+    assert [attention.at(layer).cache for layer in range(2)] == [method.compression()] * 2
     assert failure_of_checks(verify_attention(model, attention, 64)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [{"bits": 4, "group": 8, "residual": 2}, {"keep": 0.4}], ids=["bits", "keep"])
+def test_kv_passes_its_self_check_where_layers_share_keys(form: dict[str, Any], tmp_path: Path) -> None:
+    model = Hf(read_model({"path": str(census.save(tmp_path, "gemma3n_text"))}), dtype="float64", device="cpu")
+    assert model.model.kept_by_layer()[2:] == (None, None)
+    attention = attention_of(Kv(**form), model.model, 64)
+    assert failure_of_checks(verify_attention(model, attention, 64)) is None
+
+
+def test_with_several_ropes_a_cache_is_one_for_all_layers_and_angles_are_those_of_layers_without_windows() -> None:
+    kinds = ("sliding_attention", "linear_attention", "full_attention", "sliding_attention")
+    ropes = {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    model = lexbench.Model(
+        name="m", trained_length=64, head_dim=64, kv_heads=1, layers=4, layer_types=kinds, rope_scaling=ropes
+    )
+    both = lexbench.method({"compose": ["yarn", {"name": "kv", "bits": 8}]})
+    made = [attention_of(both, model, 256).at(layer) for layer in range(4)]
+    assert [part.slots() for part in made] == [("cache",), ("cache",), ("inv_freq", "scale", "cache"), ("cache",)]
+    asked = lexbench.method({"name": "kv", "bits": 8, "layers": "global"})
+    only = [attention_of(asked, model, 256).at(layer).cache is not None for layer in range(4)]
+    assert only == [False, False, True, False]
+    buckets = lexbench.method({"compose": ["attention_buckets", {"name": "kv", "bits": 8}]})
+    passes = attention_of(buckets, model, 256).mixture
+    assert passes and all(each.at(0).slots() == ("cache",) for each in passes)
+
+
+def test_a_window_holds_a_share_of_its_own_tokens() -> None:
+    """Of 20 tokens a window of 9 keeps 8, places 12 to 19: half of these, those of least norm."""
+    rng = np.random.default_rng(0)
+    keys = torch.from_numpy(rng.standard_normal((1, 2, 20, 4)))
+    keys[:, :, :12] *= 1e-3  # the smallest of the text, and behind the window
+    cache = Kv(keep=0.5).compression()
+    held = kept.held_tokens(cache, keys, keys, keys, lambda vectors, _: vectors, 1.0, 9)
+    for head in range(2):
+        norms = np.linalg.norm(keys[0, head].numpy(), axis=1)
+        assert set(np.flatnonzero(held[0, head].numpy())) == set(12 + np.argsort(norms[12:])[:4])
+
+
+def test_what_a_window_holds_is_chosen_at_the_tokens_own_places() -> None:
+    """Places 12 to 19 are asked for, as a rotation sees them, though only these tokens are handed over."""
+    places = list[list[int]]()
+
+    class Watching(Compression):
+        def held_tokens(self, queries: Any, keys: Any, values: Any, rotate: Any, scaling: float) -> torch.Tensor:
+            rotate(keys, torch.arange(keys.shape[2]))
+            assert queries.shape[2] == keys.shape[2] == values.shape[2] == 8
+            return torch.ones(1, 2, 8, dtype=torch.bool)
+
+    def rotate(vectors: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        places.append(positions.tolist())
+        return vectors
+
+    vectors = torch.zeros(1, 2, 20, 4)
+    watching = Watching(**vars(Kv(keep=0.5).compression()))
+    held = kept.held_tokens(watching, vectors, vectors, vectors, rotate, 1.0, 9)
+    assert places == [list(range(12, 20))]
+    assert held[0, 0].tolist() == [False] * 12 + [True] * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_of_equal_tokens_the_first_are_held_whatever_the_rounding(dtype: torch.dtype) -> None:
+    """Five tokens, eight times each in a mixed order: 20 of least norm are two kinds and half of the third."""
+    rng = np.random.default_rng(2)
+    kinds = rng.permutation(np.repeat(np.arange(5), 8))
+    by_hand = np.isin(kinds, (0, 1)) | ((kinds == 2) & ((kinds == 2).cumsum() <= 4))
+    keys = torch.from_numpy((1 + kinds)[:, None] * rng.standard_normal(64))[None, None].to(dtype)
+    for seed in range(8):  # some numbers of a key are the next ones, as another kernel may round them
+        steps = np.random.default_rng(seed).choice([-1, *[0] * 38, 1], keys.shape)
+        rounded = (keys.double() * (1 + torch.finfo(dtype).eps * torch.from_numpy(steps).double())).to(dtype)
+        assert not torch.equal(rounded, keys)
+        held = Kv(keep=0.5).compression().held_tokens(rounded, rounded, rounded, lambda x, _: x, 1.0)
+        np.testing.assert_array_equal(held[0, 0].numpy(), by_hand)
+
+
+def test_scores_apart_by_more_than_rounding_are_not_equal() -> None:
+    scores = torch.tensor([[[-1.0 - 1e-4, -1.0, -2.0, -1.0 - 2e-4]]])
+    assert eviction.best(scores, 2, torch.float32)[0, 0].tolist() == [True, True, False, False]
+    assert eviction.best(scores, 1, torch.float32)[0, 0].tolist() == [False, True, False, False]
+    assert eviction.best(scores, 0, torch.float32)[0, 0].tolist() == [False, True, False, False]
+
+
+def test_the_version_of_the_choice_is_in_the_identity_of_what_drops_tokens_and_of_nothing_else(hf: Hf) -> None:
+    by_method = {name: Kv(**given).attention(hf.model, 64).as_data()["cache"] for name, given in FORMS.items()}
+    versions = {name: data.get("version") for name, data in by_method.items()}
+    assert versions == {name: 2 if "keep" in given else None for name, given in FORMS.items()}
 
 
 def test_whole_groups_are_rounded_and_the_last_tokens_are_exact() -> None:
@@ -268,17 +366,56 @@ def test_whole_groups_are_rounded_and_the_last_tokens_are_exact() -> None:
     np.testing.assert_array_equal(by_token.compression().kept_before(places), places + 1)
 
 
-def test_bytes_of_a_token_are_those_of_a_hand_calculation() -> None:
+def test_bytes_of_a_text_are_those_of_a_hand_calculation() -> None:
     # SmolLM2: 30 layers, 3 key heads of 64: 11,520 numbers a token. At 16 bits 23,040 bytes.
-    sizes = {"head_dim": 64, "kv_heads": 3, "layers": 30, "length": 8192}
-    assert Kv(keep=0.5).compression().bytes_a_token(**sizes) == 11520
-    assert Kv(format="fp8").compression().bytes_a_token(**sizes) == 11520
+    layer, length = LayerCache(3, 64, 64), 8192
+
+    def found(**given: Any) -> float:
+        return 30 * Kv(**given).compression().bits_of_text(layer, length) / 8 / length
+
+    assert found(keep=0.5) == found(format="fp8") == 11520
     # 34 bytes for 32 numbers, and 18.
-    assert Kv(format="q8_0").compression().bytes_a_token(**sizes) == 11520 * 34 / 32
-    assert Kv(format="q4_0").compression().bytes_a_token(**sizes) == 11520 * 18 / 32
+    assert found(format="q8_0") == 11520 * 34 / 32
+    assert found(format="q4_0") == 11520 * 18 / 32
     # 4 bits and 32 for each 64 numbers: 0.5625 bytes. 8,064 of 8,192 tokens are so, the last 128 have 2 bytes.
-    four = Kv(bits=4).compression().bytes_a_token(**sizes)
-    assert four == pytest.approx(11520 * (8064 * 0.5625 + 128 * 2) / 8192)
+    assert found(bits=4) == pytest.approx(11520 * (8064 * 0.5625 + 128 * 2) / 8192)
+
+
+def test_a_window_holds_its_tokens_and_the_last_of_them_exactly() -> None:
+    """A window of 33: the next query sees 32 tokens before it, of 100. Two heads, keys of 16 numbers, values of 8."""
+    layer, length = LayerCache(2, 16, 8, window=33), 100
+    # Formats keep no last tokens: a byte a number. Half of the tokens: two bytes a number of half of 32.
+    assert Kv(format="fp8").compression().bits_of_text(layer, length) == 32 * 2 * 24 * 8
+    assert Kv(keep=0.5).compression().bits_of_text(layer, length) == 16 * 2 * 24 * 16
+    # Exact: the last 20 and the rest of a group of 8, floor(80 / 8) 8 = 80 tokens are rounded, of the window 12.
+    four = Kv(bits=4, group=8, residual=20).compression().bits_of_text(layer, length)
+    assert four == 12 * 2 * 24 * (4 + 32 / 8) + 20 * 2 * 24 * 16
+    # As many exact tokens as the window: nothing in it is rounded.
+    assert Kv(bits=4, group=8, residual=40).compression().bits_of_text(layer, length) == 32 * 2 * 24 * 16
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"bits": 2, "group": 32, "rotate": "hadamard", "keys": "token", "values": "channel", "residual": 16},
+            "2 bits in groups of 32, keys by token, values by channel; mixed by a Hadamard matrix before; rounded as "
+            "the cache holds them; the prompt reads exact keys; the last 16 tokens exact",
+        ),
+        (
+            {"format": "q4_0", "prefill": "compressed"},
+            "format q4_0; rounded as the cache holds them; prompt and answer see rounded keys",
+        ),
+        ({"keep": 0.25, "by": "snapkv"}, "0.25 of the prompt's tokens held by each key head, by snapkv"),
+        (
+            {"bits": 8, "keep": 0.5},
+            "8 bits in groups of 64, keys by channel, values by token; rounded as the cache holds them; the prompt "
+            "reads exact keys; the last 128 tokens exact; 0.5 of the prompt's tokens held by each key head, by norm",
+        ),
+    ],
+)
+def test_words_say_what_is_measured(given: dict[str, Any], words: str) -> None:
+    assert Kv(**given).compression().words() == words
 
 
 @pytest.mark.parametrize(
@@ -301,6 +438,41 @@ def test_a_head_that_groups_do_not_divide_is_refused(hf: Hf) -> None:
         Kv(format="q8_0").attention(hf.model, 64)
     with pytest.raises(Refused, match="groups of 12 do not divide a head of 16"):
         Kv(bits=4, group=12).attention(hf.model, 64)
+
+
+def test_a_latent_for_all_heads_is_refused() -> None:
+    """The keys of a head, which kv compresses, are stored by no engine: DeepSeek-V3 stores 512 and 64 numbers."""
+    latent = {"qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "kv_lora_rank": 512}
+    sizes = {"num_attention_heads": 128, "num_hidden_layers": 2, "hidden_size": 7168, "max_position_embeddings": 4096}
+    model = lexbench.Model(name="m", **facts_of_config({**sizes, **latent, "rope_theta": 1e4}))
+    assert model.kept_by_layer() == (LayerCache(1, 512, 64, latent=True),) * 2
+    for given in ({"bits": 8}, {"keep": 0.5}, {"format": "fp8"}):
+        with pytest.raises(Refused, match="m keeps one latent for all heads"):
+            attention_of(Kv(**given), model, 64)
+
+
+def test_tokens_chosen_by_queries_are_refused_where_layers_share_keys() -> None:
+    sharing = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 4}
+    kinds = ["sliding_attention", "full_attention"] * 2
+    more = {"max_position_embeddings": 64, "num_kv_shared_layers": 2, "sliding_window": 8, "layer_types": kinds}
+    model = lexbench.Model(name="m", **facts_of_config({**sharing, **more, "rope_theta": 1e4}))
+    for by in ("snapkv", "expected"):
+        with pytest.raises(Refused, match=f"kv by {by} chooses tokens by each layer's queries, and layers of m share"):
+            Kv(keep=0.5, by=by).attention(model, 64)
+    assert Kv(keep=0.5).attention(model, 64).cache == Kv(keep=0.5).compression()
+
+
+def test_each_layers_heads_are_asked_whether_groups_and_the_matrix_fit() -> None:
+    caches = (LayerCache(1, 32, 32), None, LayerCache(2, 48, 32, 16))
+    model = lexbench.Model(name="m", trained_length=64, head_dim=32, layer_caches=caches)
+    assert Kv(bits=4, group=32).attention(model, 64).cache  # values by token have 32 numbers, keys go by channel
+    for given, said in (
+        ({"bits": 4, "group": 32, "keys": "token"}, "groups of 32 do not divide a head of 48"),
+        ({"format": "q8_0"}, "groups of 32 do not divide a head of 48"),
+        ({"bits": 4, "group": 16, "rotate": "hadamard"}, "a power of two, m has 48"),
+    ):
+        with pytest.raises(Refused, match=said):
+            Kv(**given).attention(model, 64)
 
 
 @pytest.mark.parametrize("form", ["q8_0", "q4_0"])

@@ -1,15 +1,17 @@
 """`lexbench kv`: its settings, its page, and a run of it."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lexbench import ConfigError, Model, Sample
 from lexbench.commands import main
+from lexbench.core.layer_cache import LayerCache
 from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell
-from lexbench.methods.composition import read_method
+from lexbench.methods.composition import method_config, read_method
 from lexbench.parts.kv import bytes_plot, settings, table
 from lexbench.parts.kv.methods.kv import Kv
 from lexbench.report.doctor import examine_runs
@@ -70,6 +72,48 @@ def test_the_page_states_levels_bytes_slopes_and_what_is_proven() -> None:
     assert lines
 
 
+def test_bytes_are_those_of_the_layers_that_keep_keys_in_their_windows_and_of_what_was_compressed() -> None:
+    """One layer keeps all of 81 tokens, one 15 of a window of 16, one none: 2 heads of 16, 64 numbers a token."""
+    kinds = ("sliding_attention", "full_attention", "linear_attention")
+    caches = (LayerCache(2, 16, 16, 16), LayerCache(2, 16, 16), None)
+    model = Model(name="m", trained_length=512, head_dim=16, kv_heads=2, layer_types=kinds, layer_caches=caches)
+    plain = table.row_of(BASELINE_METHOD, read_method(method_config("none"))[1], model, 81)
+    assert table.stored_bytes(plain, model, 81) == table.full_bytes(model, 81) == 2 * 64 * (81 + 15) / 81
+    rows = [plain]
+    for layers, numbers in ((None, 81 + 15), ("global", 81)):
+        _, method, key = read_method(method_config({"name": "kv", "format": "fp8", "layers": layers}))
+        rows.append(table.row_of(key, method, model, 81))
+        # A byte a number where it is compressed, else two.
+        expected = 64 * (numbers + 2 * (81 + 15 - numbers)) / 81
+        assert table.stored_bytes(rows[-1], model, 81) == expected
+    assert [*table.byte_remarks(rows, model, 81)] == [
+        "Bytes: keys and values as stored behind 81 tokens, a mean over these, in all layers that keep keys, 2 of 3; 1 "
+        "layer with a window: the tokens in it only; states of layers without keys are not counted.",
+        f"{rows[-1].key}: not compressed in 1 layer.",
+    ]
+
+
+def test_what_is_refused_or_not_known_has_no_bytes(tmp_path: Path) -> None:
+    unknown = Model(name="m", trained_length=512, head_dim=16)
+    rows = [row("format=fp8", {512: 0.001}), row("format=q8_0", {512: 0.0001})]
+    assert table.full_bytes(unknown, 512) is None
+    page = table.page(rows, ABOUT, unknown, [512], None)
+    assert page.startswith("At 512 tokens the divergence lies below 0.01 nats per token: kv(format='fp8'), ")
+    assert "Bytes: not known, as the config of m does not say what its layers keep." in page
+    assert not bytes_plot.plot_bytes(rows, ABOUT, unknown, 512, 0.01, tmp_path / "kv_bytes")
+    rows[1].refused[512] = "too short for questions"
+    assert table.stored_bytes(rows[1], MODEL, 512) is not None  # of one task only
+    rows[1].divergences.clear()
+    assert table.stored_bytes(rows[1], MODEL, 512) is None
+
+
+def test_a_cache_is_found_in_a_method_that_states_its_layers_or_a_length() -> None:
+    for more in ({"layers": "all"}, {"at": 512}, {"over": "plain", "at": 512}):
+        _, method, key = read_method({**method_config({"compose": ["yarn", {"name": "kv", "bits": 8}]}), **more})
+        found = table.row_of(key, method, replace(MODEL, rope_base=1e4), 1024)
+        assert found.cache == Kv(bits=8).compression() and found.layers == tuple(range(30)), more
+
+
 def test_the_figure_draws_each_setting_over_its_bytes_and_the_front(tmp_path: Path) -> None:
     by_setting = {"format=q8_0": 0.0004, "format=q4_0": 0.004, "keep=0.5": 0.3, "bits=4,residual=0": 0.005}
     rows = [row(setting, {2048: kld}) for setting, kld in by_setting.items()]
@@ -98,7 +142,7 @@ def test_a_setting_joins_the_method_of_positions() -> None:
     found = settings.compress_method({"name": "yarn", "factor": 4.0}, "bits=8")
     assert str(read_method(found)[2]) == "yarn(factor=4.0)+kv(bits=8)"
     assert (
-        len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.DEFAULT_KV_SETTINGS)})
+        len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.default_settings())})
         == 13
     )
 

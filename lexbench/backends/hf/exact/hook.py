@@ -277,12 +277,16 @@ class Hook:
         """[1, H, T, D] of one text under a slot `cache`."""
         keeping, total, n_queries = attention.cache, key.shape[2], query.shape[2]
         assert keeping is not None, "the slot is set"
+        view = self.layers[layer].view
+        window = None if view is None else view.size
         if n_queries == total:  # a new text
             prompt = self.prompt or total
             if keeping.drops_tokens and prompt > total:
                 raise Unrealisable("its cache keeps a part of the prompt, which must be read in one forward pass")
             asking, known, content = (each[:, :, :prompt] for each in (query, key, value))
-            held = keeping.held_tokens(asking, known, content, rotate, scaling) if keeping.drops_tokens else None
+            held = None
+            if keeping.drops_tokens:
+                held = kept.held_tokens(keeping, asking, known, content, rotate, scaling, window)
             self.prompts[layer, row] = prompt, held
         elif keeping.drops_tokens and (layer, row) not in self.prompts:
             # Begun under an Attention that drops nothing: here stand the prompt's last queries, if any are needed.
@@ -293,7 +297,7 @@ class Hook:
                     "its cache holds the prompt of an earlier call: read each prompt again, in one forward pass"
                 )
             known, content = key[:, :, :prompt], value[:, :, :prompt]
-            held = keeping.held_tokens(query[:, :, :own], known, content, rotate, scaling)
+            held = kept.held_tokens(keeping, query[:, :, :own], known, content, rotate, scaling, window)
             self.prompts[layer, row] = prompt, held
 
         def plain(queries: Tensor, keys: Tensor, values: Tensor, rest: Attention) -> Tensor:

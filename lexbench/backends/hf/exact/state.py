@@ -183,7 +183,9 @@ class KeyValueState(TextState):
             self.cache.layer_class_to_replicate = functools.partial(KeptLayer, room)
         else:
             layers = self.cache.layers
-            self.cache.layers = [KeptLayer(room) if type(layer) is DynamicLayer else layer for layer in layers]
+            self.cache.layers = [
+                KeptLayer(room) if type(layer) is DynamicLayer or _keeps_nothing(layer) else layer for layer in layers
+            ]
 
     def read(self, tower: Any, tokens: Tensor) -> Tensor:
         """[B, T, width] last hidden states of the next tokens [B, T]."""
@@ -371,13 +373,19 @@ def is_full_cache(cache: Any, tokens: int) -> bool:
     """Whether a cache made by the model holds keys and values of all `tokens` tokens, and nothing else.
 
     Only such a cache can be cropped: the state of a recurrent or convolutional layer cannot go back to an earlier
-    token. Layers that share the keys and values of another layer are not initialized and are left out.
+    token. Layers that use the keys and values of another layer are left out.
     """
     if type(cache) is not DynamicCache:  # subclasses hold more than keys and values
         return False
-    plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
-    read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
+    layers = [layer for layer in cache.layers if not _keeps_nothing(layer)]
+    plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
+    read = {layer.get_seq_length() for layer in layers if layer.is_initialized} if plain else set()
     return read == {tokens}
+
+
+def _keeps_nothing(layer: Any) -> bool:
+    """Whether a layer of a cache stands for one that uses another layer's keys, as transformers 5 has it."""
+    return bool(getattr(layer, "is_initialized", False)) and getattr(layer, "keys", layer) is None
 
 
 def state_maker(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], TextState]:

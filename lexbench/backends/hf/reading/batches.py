@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lexbench.backends.hf.exact.layers import stated_size
-from lexbench.core.memory import cache_numbers_per_token
+from lexbench.core.layer_cache import LayerCache
 from lexbench.core.task import Choose, ClassifyTokens, Generate, Loglikelihood
 
 ACTIVATION_WIDTHS_PER_TOKEN = 20
@@ -53,18 +53,25 @@ def padding_pays(sizes: Sequence[int]) -> bool:
     return max(sizes) - min(sizes) <= max(MAX_CHEAP_PADDING_TOKENS, MAX_PADDING_SHARE * max(sizes))
 
 
-def kept_numbers(config: Any, length: int, windows: Sequence[int], views: int) -> int:
+def kept_numbers(caches: Sequence[LayerCache | None], length: int, slides: bool, views: int) -> int:
     """Numbers kept of a text by one pass: keys and values of all layers.
 
     Args:
-        config: of the text tower.
+        caches: what each layer keeps of a token; None: nothing.
         length: tokens.
-        windows: size of each layer that keeps no more tokens than its window.
+        slides: whether layers with a window drop the tokens before it.
         views: further positions at which keys are kept.
     """
+    return sum(
+        (each.tokens(length) if slides else length) * (each.numbers + views * each.heads * each.key_dim)
+        for each in caches
+        if each
+    )
+
+
+def assumed_caches(config: Any) -> list[LayerCache]:
+    """Caches of a text tower whose config does not say what its layers keep: all of them as many heads of one size."""
     heads = stated_size(config, "num_attention_heads") or 1
-    width = stated_size(config, "head_dim") or config.hidden_size // heads
-    each = cache_numbers_per_token(1, stated_size(config, "num_key_value_heads") or heads, width, views)
-    whole = (stated_size(config, "num_hidden_layers") or 1) - len(windows)
-    tokens = whole * length + sum(min(length, size - 1) for size in windows)
-    return tokens * each
+    size = stated_size(config, "head_dim") or config.hidden_size // heads
+    kept = LayerCache(stated_size(config, "num_key_value_heads") or heads, size, size)
+    return [kept] * (stated_size(config, "num_hidden_layers") or 1)

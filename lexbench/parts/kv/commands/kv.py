@@ -16,12 +16,15 @@ from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
+    from lexbench.parts.kv.compressor import compressor_names
+
     parser.add_argument(
         "--settings",
         nargs="+",
         default=[],
         metavar="SETTING",
-        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: the usual ones)",
+        help="parameters of the method kv, e.g. bits=4,rotate=hadamard keep=0.5,by=snapkv (default: the usual ones); "
+        f"by is {' or '.join(compressor_names())}",
     )
     parser.add_argument(
         "--certify",
@@ -36,7 +39,6 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.core.registry import read_named_config
     from lexbench.methods.composition import read_method
     from lexbench.parts.kv import bytes_plot, settings, table
-    from lexbench.parts.kv.methods.kv import Kv
     from lexbench.runner.execute import execute_job
     from lexbench.store.store import Store
 
@@ -48,16 +50,13 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         config["task"], choices["task"] = read_named_config("task", "kv"), "kv"
     config["price"] = False
     base = chosen_method(config, choices, COMMAND.name)
-    methods = [base, *settings.methods(base, asked or settings.DEFAULT_KV_SETTINGS)]
+    methods = [base, *settings.methods(base, asked or settings.default_settings())]
     job = run.job_of(config, choices, methods)
     cells = execute_job(job)
     if cells:
-        caches = {}
-        for each in methods:
-            _, built, key = read_method(each)
-            kv = [part.compression() for part in getattr(built, "parts", (built,)) if isinstance(part, Kv)]
-            caches[key] = kv[0] if kv else None
-        rows = table.rows_of(Store(job.results).load({cell.id for cell in cells}), caches)
+        built = (read_method(each)[1:] for each in methods)
+        empty = [table.row_of(key, method, job.model, max(job.lengths)) for method, key in built]
+        rows = table.rows_of(Store(job.results).load({cell.id for cell in cells}), empty)
         print(table.page(rows, cells[0], job.model, list(job.lengths), options.certify))
         stem, margin = job.results / "kv_bytes", options.certify or table.DEFAULT_MARGIN_NATS
         if bytes_plot.plot_bytes(rows, cells[0], job.model, max(job.lengths), margin, stem):

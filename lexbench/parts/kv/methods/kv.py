@@ -5,14 +5,19 @@ from typing import ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
+from lexbench.core.layer_types import has_attention
 from lexbench.core.model import Model
+from lexbench.core.plug_in import user_code_hash
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.parts.kv.compression import Compression
+from lexbench.parts.kv.compressor import USUAL_COMPRESSOR, compressor_named, compressor_names
 from lexbench.parts.kv.forms import BITS_OF_FORMAT, LLAMA_CPP_BLOCK_NUMBERS, is_power_of_two
 
 ALLOWED_BITS = (2, 3, 4, 8)
 """Bits of uniform quantisation."""
+CHOICE_VERSION = 2
+"""Raised where `keep` chooses other tokens: it enters the identity of such cells, and of no others."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Kv:
 
     In a text that is scored, the tokens before the first target are the prompt.
 
+    All layers that keep keys are compressed, those with a window too; with `layers=global` those that see all keys.
+
     Args:
         bits: 8, 4, 3 or 2, of uniform quantisation in groups; None: 4, where there is neither `format` nor `keep`.
         keys: channel (groups of tokens, as KIVI has them) or token (groups of channels).
@@ -34,10 +41,11 @@ class Kv:
         residual: last tokens that a query sees exactly; with keys by channel up to a group more. None: 128, or 0 with
             a format.
         format: fp8 (e4m3 with scale 1, as vLLM's default), q8_0 or q4_0 (llama.cpp's), in place of `bits`.
-        keep: share of the prompt's tokens that each key head holds behind the prompt; None: all.
-        by: how they are chosen: norm (keys of least norm), snapkv (most attended by the prompt's last 64 queries) or
-            expected (Expected Attention: most attended, times the size of the value, by normal queries with the mean
-            and the spread of the prompt's own, at the next 512 positions).
+        keep: share of the prompt's tokens that each key head holds behind the prompt, in a layer with a window of those
+            in it; None: all.
+        by: how they are chosen, a file of `compressors/`: norm (keys of least norm), snapkv (most attended by the
+            prompt's last 64 queries), expected (Expected Attention: most attended, times the size of the value, by
+            normal queries with the mean and the spread of the prompt's own, at the next 512 positions), or yours.
         prefill: exact: the prompt's own queries see exact keys, as in serving engines that compress what they store;
             compressed: they see rounded keys, as in llama.cpp. Tokens are dropped behind the prompt in both.
     """
@@ -51,7 +59,7 @@ class Kv:
     residual: int | None = None
     format: str | None = None
     keep: float | None = None
-    by: str = "norm"
+    by: str = USUAL_COMPRESSOR
     prefill: str = "exact"
 
     def __post_init__(self) -> None:
@@ -61,7 +69,7 @@ class Kv:
             "values": (self.values, ("channel", "token")),
             "rotate": (self.rotate, (False, "hadamard")),
             "format": (self.format, (None, *BITS_OF_FORMAT)),
-            "by": (self.by, ("norm", "snapkv", "expected")),
+            "by": (self.by, compressor_names()),
             "prefill": (self.prefill, ("exact", "compressed")),
         }
         for name, (value, allowed) in choices.items():
@@ -90,22 +98,48 @@ class Kv:
             keep=self.keep or 1.0,
             by=self.by,
             in_prompt=self.prefill == "compressed",
+            version=1 if self.keep is None else CHOICE_VERSION,
+            file=None if self.keep is None else user_code_hash(type(compressor_named(self.by))),
         )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """The slot `cache`; Refused where groups or the Hadamard matrix do not fit the size of a head."""
+        """The slot `cache`; Refused where the layers of the model do not keep what this compresses."""
         made = self.compression()
-        for width in {model.head_dim, model.global_head_dim or model.head_dim}:
-            size = LLAMA_CPP_BLOCK_NUMBERS if made.format in ("q8_0", "q4_0") else min(made.group, width)
-            by_token = made.format in ("q8_0", "q4_0") or (
-                made.bits is not None and "token" in (made.keys, made.values)
+        layers = model.kept_by_layer()
+        if model.decoupled or any(each and each.latent for each in layers or ()):
+            raise Refused(
+                f"kv compresses keys and values of heads, {model.name} keeps one latent for all heads (multi-head "
+                "latent attention): take another model"
             )
-            if by_token and width % size:
-                raise Refused(
-                    f"kv's groups of {size} do not divide a head of {width} on {model.name}: give another group"
-                )
-            if made.hadamard and not is_power_of_two(width):
-                raise Refused(
-                    f"kv's Hadamard matrix needs heads of a power of two, {model.name} has {width}: leave rotate out"
-                )
+        if made.drops_tokens and made.choosing_queries != 0 and _shares_keys(model):
+            raise Refused(
+                f"kv by {made.by} chooses tokens by each layer's queries, and layers of {model.name} share keys: use "
+                "by=norm"
+            )
+        usual = model.global_head_dim or model.head_dim
+        sizes = {(each.key_dim, each.value_dim) for each in layers or () if each} or {
+            (model.head_dim,) * 2,
+            (usual,) * 2,
+        }
+        for key_dim, value_dim in sorted(sizes):
+            _check_head(model.name, made, self.keys, key_dim)
+            _check_head(model.name, made, self.values, value_dim)
         return Attention(cache=made)
+
+
+def _check_head(name: str, made: Compression, way: str, width: int) -> None:
+    """Refused where groups or the Hadamard matrix do not fit heads of so many numbers."""
+    blocks = made.format in ("q8_0", "q4_0")
+    size = LLAMA_CPP_BLOCK_NUMBERS if blocks else min(made.group, width)
+    if (blocks or (made.bits is not None and way == "token")) and width % size:
+        raise Refused(f"kv's groups of {size} do not divide a head of {width} on {name}: give another group")
+    if made.hadamard and not is_power_of_two(width):
+        raise Refused(f"kv's Hadamard matrix needs heads of a power of two, {name} has {width}: leave rotate out")
+
+
+def _shares_keys(model: Model) -> bool:
+    """Whether layers with attention use the keys of earlier ones."""
+    kinds = model.layer_types or ()
+    return any(
+        each is None and has_attention(kind) for each, kind in zip(model.layer_caches or (), kinds, strict=False)
+    )
