@@ -119,7 +119,8 @@ def assert_rope(
     Raises:
         RopeMismatch: an AssertionError that says which pair is off, at which position, by how much, and the likely
             cause.
-        Refused: no rotary module is known here, or cos and sin do not show all of the method.
+        Refused: no rotary module is known here, cos and sin do not show all of the method, it changes nothing at this
+            length, or it is stated as a base and only the config tells the base.
         ConfigError: a parameter does not fit, or facts are needed.
     """
     from lexbench.backends.hf.exact.assert_rope import assert_rope

@@ -228,7 +228,7 @@ def _same_in_vllm(rope: dict[str, Any], scale: float, length: int) -> bool:
 
 def _ladder_parameters(attention: Attention, model: Model) -> dict[str, Any] | None:
     """A base, and perhaps a factor, that give exactly these frequencies; None where there is none."""
-    ladder = _fit_base_and_factor(_frequencies(attention, model), model)
+    ladder = fit_base_and_factor(_frequencies(attention, model), model)
     if ladder is None or ladder[1] < 1 or (attention.scale or 1.0) != 1:
         return None
     base, factor = ladder
@@ -254,7 +254,7 @@ def _frequencies(attention: Attention, model: Model) -> Floats:
     return model.inv_freq() if attention.inv_freq is None else attention.inv_freq
 
 
-def _fit_base_and_factor(wanted: Floats, model: Model) -> tuple[float, float] | None:
+def fit_base_and_factor(wanted: Floats, model: Model) -> tuple[float, float] | None:
     """Base b and factor s with frequencies b^(-2p/d) / s for all pairs p; None where there are none."""
     dims = model.rotated
     if not (wanted > 1 / NO_ROTATION_DIVISOR).all():
@@ -411,7 +411,7 @@ def _flags(method: Method | None, attention: Attention, label: str, model: Model
     --yarn-attn-factor (releases before December 2025 multiply by both), so any other scale is refused.
     """
     # A base and a linear factor are exact in every release: yarn is tried only where they do not suffice.
-    scale, ladder = attention.scale or 1.0, _fit_base_and_factor(_frequencies(attention, model), model)
+    scale, ladder = attention.scale or 1.0, fit_base_and_factor(_frequencies(attention, model), model)
     if ladder is not None and scale == 1:
         base, factor = ladder
         linear = {} if factor == 1 else {"--rope-scaling": "linear", "--rope-scale": factor}

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 import lexbench
 from lexbench import Model, Refused, RopeMismatch
 from lexbench.backends.rope_reading import as_bfloat16, places_up_to
+from lexbench.methods.composition import named_method
+from lexbench.methods.export import as_data
 from lexbench.methods.yarn import Yarn
 
 ROOT = Path(__file__).parents[2]
@@ -342,6 +344,64 @@ def test_a_model_of_transformers_passes_as_its_config_scales_it(
     assert torch.equal(model.model.rotary_emb.inv_freq, before)
     with pytest.raises(RopeMismatch, match="scaling not applied"):
         lexbench.assert_rope(llama(dtype), method, factor=4, length=LENGTH)
+
+
+def exported(method: str, **parameters: Any) -> Any:
+    """A model of transformers with the export of a method, as `lexbench export` prints it."""
+    found = as_data(named_method(method, **parameters), method, FACTS, LENGTH, "transformers")
+    model = llama(**{key: value for key, value in found["rope_parameters"].items() if key != "rope_type"})
+    assert found["rope_parameters"]["rope_type"] == "default" and found["max_position_embeddings"] == LENGTH
+    model.config.max_position_embeddings = LENGTH
+    return model
+
+
+BASED = {
+    # b s^(d / (d - 2)), b s, 2 T / pi
+    "ntk": BASE * FACTOR ** (DIMS / (DIMS - 2)),
+    "ntk_old": BASE * FACTOR,
+    "critical_base": 2 * TRAINED / math.pi,
+}
+
+
+@pytest.mark.parametrize("method", BASED)
+def test_an_export_stated_as_a_base_is_told_by_facts_and_refused_without(method: str) -> None:
+    """The config of an export holds the scaled base and the new length: it cannot say what they were before."""
+    model = exported(method)
+    assert model.config.rope_parameters["rope_theta"] == pytest.approx(BASED[method], rel=1e-9)
+    factor = {} if method == "critical_base" else {"factor": FACTOR}
+    for given in (factor, {}):
+        lexbench.assert_rope(model, method, length=LENGTH, facts=FACTS, **given)
+        with pytest.raises(Refused, match=r"is stated as a base|cannot tell .* from no method"):
+            lexbench.assert_rope(model, method, length=LENGTH, **given)
+    with pytest.raises(RopeMismatch, match="scaling not applied"):  # the facts tell it
+        lexbench.assert_rope(llama(), method, length=LENGTH, facts=FACTS, **factor)
+    if method == "critical_base":  # its base follows from the trained length alone
+        lexbench.assert_rope(model, method, length=LENGTH, trained_length=TRAINED)
+    else:
+        with pytest.raises(Refused, match=rf"{method}.* is stated as a base: .* give facts="):
+            lexbench.assert_rope(model, method, length=LENGTH, trained_length=TRAINED, **factor)
+
+
+@pytest.mark.parametrize("method", ["ntk", "yarn", "pi", "ntk_old"])
+def test_a_factor_of_one_is_no_pass(method: str) -> None:
+    """Any unscaled model would pass."""
+    said = f"cannot tell {method}.* from no method: at 2,048 tokens and a trained length of 2,048"
+    with pytest.raises(Refused, match=said):
+        lexbench.assert_rope(VllmLike(angles(plain())), method, length=TRAINED, facts=FACTS)
+    with pytest.raises(Refused, match="cannot tell"):
+        lexbench.assert_rope(VllmLike(angles(plain())), method, factor=1, length=LENGTH, facts=FACTS)
+    lexbench.assert_rope(VllmLike(angles(plain())), "none", length=TRAINED, facts=FACTS)
+    with pytest.raises(RopeMismatch):  # but what is wrong is said
+        lexbench.assert_rope(VllmLike(angles(plain() / 4)), method, length=TRAINED, facts=FACTS)
+
+
+def test_what_rotates_neither_by_the_base_of_its_config_nor_by_the_method_is_wrong() -> None:
+    model = llama()
+    model.model.rotary_emb = llama(rope_theta=1e4).model.rotary_emb
+    with pytest.raises(RopeMismatch, match="scaling not applied, and base fallen back to 10,000"):
+        lexbench.assert_rope(model, "ntk", factor=4, length=LENGTH)
+    with lexbench.extend(unscaled := llama(), "ntk", factor=4):  # rotates by the method on the base of its config
+        lexbench.assert_rope(unscaled, "ntk", factor=4, length=LENGTH)
 
 
 def test_a_config_that_lost_its_original_length_is_told_it() -> None:

@@ -1,9 +1,12 @@
 """Falls, choice and page of a trace: expectations by hand on planted answers, and whole traces of tiny models."""
 
+import datetime
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +19,16 @@ from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.commands.main import main
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
-from lexbench.parts.search.trace import checkpoints, measure, page
-from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words, has_all_bytes, step_named
+from lexbench.parts.search.trace import checkpoints, measure, page, training_order
+from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words, has_all_bytes
 from lexbench.parts.search.trace.choose import order, rank_finalists
 from lexbench.parts.search.trace.falls import changes, falls, harms
 from lexbench.parts.search.trace.measure import CheckpointRow, Column, columns_of, kept_rows
+from lexbench.parts.search.trace.name_numbers import numbers_in
 from lexbench.parts.search.trace.settings import Settings
-from lexbench.parts.search.trace.trace import summarise_checkpoints, trace, watch
+from lexbench.parts.search.trace.trace import Traced, order_rows, summarise_checkpoints, trace
+from lexbench.parts.search.trace.training_order import order_checkpoints
+from lexbench.parts.search.trace.watch import watch
 from lexbench.stats.cell_outcomes import CellOutcomes
 from lexbench.stats.pairs import Outcome
 from tests.report.fake_run import cell
@@ -186,10 +192,138 @@ def test_checkpoints_with_other_questions_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [("checkpoint-4000", 4000), ("stage1-step140000-tokens294B", 140000), ("epoch_3", 3), ("main", None)],
+    [
+        ("checkpoint-4000", 4000),
+        ("step-1k", 1000),
+        ("step_1_000", 1000),
+        ("llama-3-8b-step100", 100),
+        ("2000", 2000),
+        ("stage1-step140000-tokens294B", None),  # stage 2 counts its steps anew
+        ("epoch_3", None),
+        ("tokens-1.5B", None),
+        ("model-7b", None),
+        ("main", None),
+    ],
 )
 def test_a_name_tells_its_step(name: str, step: int | None) -> None:
-    assert step_named(name) == step
+    assert numbers_in(name).step == step
+
+
+ORDERED = [
+    # Of OLMo 2 on the hub: stage 2 begins behind the end of stage 1, though it counts its steps anew.
+    "stage1-step1000-tokens3B stage1-step140000-tokens294B stage2-ingredient1-step11000-tokens46B",
+    "stage1/checkpoint-1000 stage2/checkpoint-500",
+    "tokens-200M tokens-1.5B tokens-10B tokens-1T",
+    "200Mtokens 10Btokens",
+    "step-500 step-1k step-2k step-1M",
+    "step2e4 step1e5",
+    "checkpoint-20 checkpoint-100",
+    "20-steps 100-steps",
+    "iter_0000200 iter_0001000",
+    "epoch-0.5 epoch-1 epoch-10",
+    "epoch=1-step=500 epoch=2-step=100 epoch=2-step=200",
+    "ep0-ba1000 ep1-ba2000",
+    "model-9 model-10",
+    "TinyLlama-1.1B-intermediate-step-50K-105b TinyLlama-1.1B-intermediate-step-1431k-3T",
+    "llama-3-8b-step20 llama-3-8b-step100",
+]
+
+
+def named(*names: str) -> list[Checkpoint]:
+    return [Checkpoint(path="org/name", revision=name, step=numbers_in(name.split("/")[-1]).step) for name in names]
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_order, "hub_is_reached", lambda: False)
+
+
+@pytest.mark.parametrize("names", ORDERED)
+def test_units_stages_and_natural_order_of_names_decide(names: str, no_hub: None) -> None:
+    in_order = names.split()
+    for given in (in_order[::-1], sorted(in_order)):
+        found, _ = order_checkpoints(named(*given), None)
+        assert [each.revision for each in found] == in_order
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("base checkpoint-20 checkpoint-100", "base and checkpoint-20 differ in more than their numbers"),
+        ("main step1000", "differ in more than their numbers"),
+        ("alpha beta", "differ in more than their numbers"),
+        ("step-1000k step-1M-", "differ in more than"),
+        ("step100-tokens2B step200-tokens1B", "one number rises, another falls"),
+        ("2024-12-31 2025-01-01", "one number rises, another falls"),
+        ("seed1-step100 seed2-step200", "several runs"),
+        ("stage2-ingredient1-step10 stage2-ingredient2-step20", "several runs"),
+        ("stage1-step10 step20", "some names have a stage and some none"),
+        ("ckpt-5-a1 ckpt-5-a2", "are the same step of the training"),
+    ],
+)
+def test_names_that_mix_double_or_leave_the_order_open_are_refused(names: str, why: str, no_hub: None) -> None:
+    found = [replace(each, step=None) for each in named(*names.split())]
+    with pytest.raises(ConfigError, match=rf"the order of the checkpoints is open: .*{why}.*: give order=\["):
+        order_checkpoints(found, None)
+    assert order_checkpoints(found, "given") == (found, "order=given")
+    turned = names.split()[::-1]
+    assert [each.revision for each in order_checkpoints(found, turned)[0]] == turned
+
+
+def test_an_order_names_every_checkpoint_once() -> None:
+    found = named("base", "checkpoint-20")
+    for names, said in (
+        (["base"], "order lacks 20"),
+        (["base", "base", "checkpoint-20"], "order names one twice by base"),
+        (["base", "checkpoint-30"], "order names no checkpoint by checkpoint-30: name each once, of base,20"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            order_checkpoints(found, names)
+    for wrong in ("steps", []):
+        with pytest.raises(ConfigError, match="order must list checkpoints or be given"):
+            Settings(order=wrong)
+
+
+def test_dates_of_revisions_decide_where_names_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    days = {"alpha": 2, "beta": 1, "twin": 1}
+    monkeypatch.setattr(training_order, "hub_is_reached", lambda: True)
+
+    def info(path: str, revision: str) -> SimpleNamespace:
+        return SimpleNamespace(last_modified=datetime.datetime(2026, 1, days[revision], tzinfo=datetime.UTC))
+
+    monkeypatch.setattr("huggingface_hub.model_info", info)
+    found, rule = order_checkpoints(named("alpha", "beta"), None)
+    assert [each.revision for each in found] == ["beta", "alpha"] and rule == "date of the revision's last commit"
+    for names in (("beta", "twin"), ("main", "alpha")):  # one date; a branch that later commits move
+        with pytest.raises(ConfigError, match="is open"):
+            order_checkpoints(named(*names), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "said"),
+    [
+        ("step--5", None, "is negative"),
+        ("checkpoint-" + "9" * 400, None, "has more than 18 digits"),
+        ("9" * 200, None, "has more than 18 digits"),
+        ("last", "-5", "is negative"),
+        ("last", "9" * 400, "has more than 18 digits"),
+        ("last", "1.5", "must be a whole number"),
+        ("last", "true", "must be a whole number"),
+    ],
+)
+def test_a_step_that_counts_nothing_is_refused(
+    name: str, state: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = f"org/name@{name}"
+    if state is not None:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "trainer_state.json").write_text(f'{{"global_step": {state}}}')
+        word = str(folder)
+    with pytest.raises(ConfigError, match=said) as refused:
+        checkpoints_of_words([word])
+    assert len(str(refused.value)) < 400
 
 
 def model(folder: Path, seed: int = 0, tokenizer: bool = True) -> Path:
@@ -204,15 +338,49 @@ def model(folder: Path, seed: int = 0, tokenizer: bool = True) -> Path:
     return folder
 
 
-def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
+def stores(folder: Path, step: int) -> Path:
+    """The folder, with a step of transformers' Trainer."""
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return folder
+
+
+def test_a_stored_step_counts_whatever_the_name_says(tmp_path: Path) -> None:
     for step in (1000, 200):
         model(tmp_path / f"checkpoint-{step}", tokenizer=False)
-    other = model(tmp_path / "final", tokenizer=False)
-    (other / "trainer_state.json").write_text('{"global_step": 1500}')
-    assert [each.name for each in checkpoints_of_words([str(tmp_path / "*")])] == ["200", "1000", "1500"]
-    assert [each.step for each in checkpoints_of_words([str(tmp_path)])] == [200, 1000, 1500]
-    with pytest.raises(ConfigError, match="are both 200"):
-        checkpoints_of_words([str(tmp_path), str(model(tmp_path / "again" / "step-200", tokenizer=False))])
+    stores(model(tmp_path / "final", tokenizer=False), 1500)
+
+    def steps(*words: str) -> list[int | None]:
+        return [each.step for each in order_checkpoints(checkpoints_of_words(words), None)[0]]
+
+    assert steps(str(tmp_path / "*")) == steps(str(tmp_path)) == [200, 1000, 1500]
+    stores(tmp_path / "checkpoint-200", 3000)
+    assert steps(str(tmp_path)) == [1000, 1500, 3000]
+    with pytest.raises(ConfigError, match="are both 3000"):
+        checkpoints_of_words([str(tmp_path), str(model(tmp_path / "again" / "step-3000", tokenizer=False))])
+    model(tmp_path / "base", tokenizer=False)
+    with pytest.raises(ConfigError, match="some store a step, base neither stores nor names one"):
+        steps(str(tmp_path))
+
+
+def test_stored_steps_that_contradict_the_stages_are_refused(tmp_path: Path) -> None:
+    one = stores(model(tmp_path / "stage1" / "checkpoint-1000", tokenizer=False), 1000)
+    two = stores(model(tmp_path / "stage2" / "checkpoint-500", tokenizer=False), 500)
+    with pytest.raises(ConfigError, match="stored steps rise in another order than the stages"):
+        order_checkpoints(checkpoints_of_words([str(one), str(two)]), None)
+
+
+def test_an_order_is_printed_and_a_stage_that_counts_anew_is_drawn_by_places(tmp_path: Path) -> None:
+    rows = [
+        replace(row(step, {text(128): steady(30 - place)}), checkpoint=each)
+        for place, (step, each) in enumerate(
+            zip((1000, 500), named("stage1/checkpoint-1000", "stage2/checkpoint-500"), strict=True)
+        )
+    ]
+    in_order, rule = order_rows(rows[::-1], Settings())
+    found = summarise_checkpoints(in_order, rule)
+    assert isinstance(found, Traced) and found.steps is None
+    assert page.screen(found)[-1] == "- Order of the checkpoints, by stage in the name: 1000, 500."
+    assert page.write(found, tmp_path).exists()
 
 
 def test_a_checkpoint_that_is_being_written_is_waited_for_or_refused(tmp_path: Path) -> None:
@@ -252,10 +420,8 @@ def test_revisions_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
         (refs / name).write_text("0" * 40)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(checkpoints, "hub_is_reached", lambda: False)
-    assert [(each.revision, each.step) for each in checkpoints_of_words(["org/name@step*"])] == [
-        ("step200", 200),
-        ("step3000", 3000),
-    ]
+    found = {each.revision: each.step for each in checkpoints_of_words(["org/name@step*"])}
+    assert found == {"step200": 200, "step3000": 3000}
     assert checkpoints_of_words(["org/name@main"]) == [Checkpoint(path="org/name", revision="main")]
     with pytest.raises(ConfigError, match="no revision of org/name matches v"):
         checkpoints_of_words(["org/name@v*"])
@@ -305,11 +471,14 @@ def asked(out: Path, **changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_trace_resumes_and_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_resumes_and_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs, out = tmp_path / "runs", tmp_path / "out"
     for step in (1, 2):
         model(runs / f"checkpoint-{step}", step)
     found = trace([str(runs)], **asked(out))
+    assert "2 checkpoints, by step in the name: 1, 2\n" in capsys.readouterr().err
     assert [each.name for each in found.rows] == ["1", "2"] and len(found.finalists) == 2
     assert found.questions == 4 and [column.length for column in found.columns] == [32, 64]
 
@@ -344,6 +513,58 @@ def test_a_trace_resumes_and_watches(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert trace([str(runs)], **asked(out)).rows[2].kept != again.rows[1].kept
     rows = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
     assert rows[0]["lengths"] == [32, 64]
+
+
+@pytest.mark.slow
+def test_a_watch_goes_on_when_checkpoints_are_deleted_or_written_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    model(runs / "checkpoint-1", 1)
+    shown: list[tuple[list[str], list[str]]] = []
+
+    def show(found: Traced) -> None:
+        shown.append(([each.name for each in found.rows], [each.id for each in found.rows[0].kept.values()]))
+
+    acts = {
+        2: lambda: shutil.rmtree(runs / "checkpoint-1"),  # the only measured one is rotated away
+        4: lambda: model(runs / "checkpoint-1", 2),  # written again, with other weights
+        7: lambda: model(runs / "base", 3),  # leaves the order open
+        10: lambda: shutil.rmtree(runs / "base"),
+        11: lambda: model(runs / "checkpoint-2", 4),
+    }
+    waits = iter(range(16))
+
+    def wait() -> None:
+        if (place := next(waits)) == 15:
+            raise KeyboardInterrupt
+        acts.get(place, lambda: None)()
+
+    with pytest.raises(KeyboardInterrupt):
+        watch([str(runs / "*")], **asked(out), show=show, wait=wait)
+    assert [names for names, _ in shown] == [["1"], ["1"], ["1", "2"]]
+    assert shown[0][1] != shown[1][1] == shown[2][1]  # cells of other weights
+    assert capsys.readouterr().err.count("waiting: the order of the checkpoints is open") == 1
+
+
+@pytest.mark.slow
+def test_a_checkpoint_deleted_while_it_is_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model(tmp_path / "runs" / "checkpoint-1", 1)
+    measure_it = measure.Bench.measure_checkpoint
+
+    def deletes(bench: measure.Bench, checkpoint: Checkpoint, *rest: str) -> CheckpointRow:
+        shutil.rmtree(checkpoint.path)
+        return measure_it(bench, checkpoint, *rest)
+
+    monkeypatch.setattr(measure.Bench, "measure_checkpoint", deletes)
+    waits = iter(range(4))
+
+    def wait() -> None:
+        if next(waits) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch([str(tmp_path / "runs" / "*")], **asked(tmp_path / "out"), show=lambda _: None, wait=wait)
 
 
 @pytest.mark.slow

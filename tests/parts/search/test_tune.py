@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -714,6 +715,39 @@ def test_nothing_wins_on_a_text_that_the_model_does_not_speak(
     assert not re.search(r"\bbest\b", terminal_text(result), re.IGNORECASE)
     kept = json.loads((tmp_path / "result.json").read_text())
     assert kept["winner"] is None and not kept["exports"] and kept["unspoken"] == result.unspoken
+
+
+@pytest.mark.slow
+def test_a_text_that_is_refused_says_so_and_replaces_no_ranking(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version believed what a later one refuses; the files of the ranking stay, byte for byte."""
+    names = ("result.md", "result.csv", "candidates.csv", "result.json")
+    assert run(lexlet, tmp_path / "old", methods=("pi",), space={}, budget=1).rows
+    before = {name: (tmp_path / "old" / name).read_bytes() for name in names}
+    assert all(before.values())
+    monkeypatch.setattr(TuneSearch, "why_silent", lambda _: "lexlet does not speak this text")
+    with pytest.raises(Refused, match="holds a ranking, and this tune has none: lexlet does not speak this text"):
+        run(lexlet, tmp_path / "old", methods=("pi",), space={}, budget=1)
+    assert {name: (tmp_path / "old" / name).read_bytes() for name in names} == before
+    run(lexlet, tmp_path / "new", methods=("pi",), space={}, budget=1)
+    [row] = csv.DictReader((tmp_path / "new/candidates.csv").read_text().splitlines())
+    assert row["method"] == "none" and row["became"] == "not ranked: the model does not speak the text"
+    run(lexlet, tmp_path / "new", methods=("pi",), space={}, budget=1)  # no ranking there: written again
+    monkeypatch.undo()
+    assert "finalist" in before["candidates.csv"].decode()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("second_a_question")
+def test_an_ended_tune_of_another_version_is_told_apart_from_a_spent_budget(lexlet: Model, tmp_path: Path) -> None:
+    assert run(lexlet, tmp_path, budget="120s").rows
+    before, asked = (tmp_path / "result.csv").read_bytes(), Fake.asked
+    for name in ("search", "final"):  # their cells have other identities in this version: as if there were none
+        shutil.rmtree(tmp_path / name)
+    with pytest.raises(Refused, match=r"a tune that has ended, but no sample .* the files stay, give another out="):
+        run(lexlet, tmp_path, budget="120s")
+    assert (tmp_path / "result.csv").read_bytes() == before and Fake.asked == asked
 
 
 @pytest.mark.slow

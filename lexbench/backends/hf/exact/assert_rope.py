@@ -3,6 +3,7 @@
 Which dimensions of a head make a pair is not read.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,15 +16,18 @@ from lexbench.backends.hf.exact.rope_modules import RotaryModule, read_module, r
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope, likely_cause
 from lexbench.backends.rope_reading import RopeReading, places_up_to
 from lexbench.checkpoints import config_facts
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Floats
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.methods.composition import Method, method_config, read_method
+from lexbench.methods.export import fit_base_and_factor
 from lexbench.methods.scaled import Fixed, LayerRope, OnScaled, attention_of, ropes_of_model
 
 OWN_ROPE_LABEL = "the model's own RoPE"
+BASELINE_FAMILY = "none"
+"""Family of the method that changes nothing at any length."""
 
 
 def assert_rope(
@@ -48,7 +52,7 @@ def assert_rope(
     if not is_whole(length, 1):
         raise ConfigError(f"length must be a whole number of at least 1 token, got {length!r}: the longest text")
     model = _facts(given, facts, trained_length)
-    wanted = _wanted_ropes(model, method, length, parameters)
+    wanted, idle = _wanted_ropes(model, method, length, parameters)
     places = places_up_to(length)
     modules = list(rotary_modules(given, model))
     if not modules:
@@ -64,7 +68,15 @@ def assert_rope(
         found = {each.rope.kind for each in candidates if reading.agrees(each.inv_freq, each.scale)}
         met |= found
         if not found:
+            if facts is None:
+                _refuse_base_of_config(reading, candidates, trained_length)
             wrong.append((module, reading, candidates))
+    if idle and not wrong:
+        raise Refused(
+            f"assert_rope cannot tell {idle} from no method: at {length:,} tokens and a trained length of "
+            f"{model.trained_length:,} (an export raises that of a config) it changes nothing: give factor=, a greater "
+            "length, or trained_length= as it was before any scaling"
+        )
     if wrong:
         module, reading, candidates = wrong[0]
         unmet = [each for each in candidates if each.rope.kind not in met]  # nothing else rotates by these
@@ -114,15 +126,20 @@ def _with_trained_length(model: Model, tokens: int) -> Model:
     return replace(model, trained_length=tokens, rope_scaling=scaling)
 
 
-def _wanted_ropes(model: Model, given: Any, length: int, parameters: Mapping[str, Any]) -> list[WantedRope]:
-    """The RoPE of each kind of layers under the method; Refused for a method that is not all in cos and sin."""
+def _wanted_ropes(
+    model: Model, given: Any, length: int, parameters: Mapping[str, Any]
+) -> tuple[list[WantedRope], str | None]:
+    """The RoPE of each kind of layers under the method, and the label of a method that changes none of them.
+
+    Refused for a method that is not all in cos and sin.
+    """
     found = ropes_of_model(model)
     if not found:
         raise Refused(f"{model.name} has no rotary positions: give a model with RoPE, or facts with a rope_base")
     if given is None:
         if parameters:
             raise ConfigError(f"assert_rope takes {next(iter(parameters))} with a method's name only: name a method")
-        return [WantedRope(rope, OWN_ROPE_LABEL, *rope.own(length), None, length) for rope in found]
+        return [WantedRope(rope, OWN_ROPE_LABEL, *rope.own(length), None, length) for rope in found], None
     method, label, over = _method(given, parameters)
     attention = attention_of(over, model, length)
     wanted = []
@@ -134,7 +151,29 @@ def _wanted_ropes(model: Model, given: Any, length: int, parameters: Mapping[str
         inv_freq, scale = rope.own(length)  # other layers than those that the method changes, or a scale alone
         said = label if part.slots() else OWN_ROPE_LABEL
         wanted.append(WantedRope(rope, said, inv_freq, part.scale or scale, None, length))
-    return wanted
+    judged = getattr(method, "family", None) != BASELINE_FAMILY
+    return wanted, label if judged and all(_changes_nothing(each, over.over) for each in wanted) else None
+
+
+def _changes_nothing(wanted: WantedRope, over: str) -> bool:
+    """Whether the rotation is that from which the method starts, whatever its base is."""
+    if wanted.label == OWN_ROPE_LABEL:
+        return True
+    if wanted.method is None:  # a scale alone
+        return False
+    if over == "scaled" and wanted.rope.scaled:
+        inv_freq, scale = wanted.rope.own(wanted.length)
+        return _are_alike(wanted.inv_freq, inv_freq) and math.isclose(wanted.scale, scale)
+    if wanted.scale != 1 or not _are_alike(wanted.inv_freq, wanted.plain.inv_freq()):
+        return False
+    # A method that states the base itself may have named the one that is there.
+    base = 2 * wanted.plain.rotary_base()
+    turned = wanted.angles(base=base)
+    return turned is None or _are_alike(turned[0], wanted.plain.inv_freq(base))
+
+
+def _are_alike(one: Floats, other: Floats) -> bool:
+    return len(one) == len(other) and np.allclose(one, other, rtol=1e-9, atol=0)
 
 
 def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, Method]:
@@ -169,6 +208,31 @@ def _attention_of_rope(attention: Attention, rope: LayerRope, label: str, model:
 
 
 # what runs
+
+
+def _refuse_base_of_config(reading: RopeReading, candidates: list[WantedRope], trained_length: int | None) -> None:
+    """Refused where a method is stated as a base, and the module rotates by the base in its own config.
+
+    That is the base before the scaling, which then is not applied, or the scaled one, as an export writes it there:
+    the config does not say which, nor the trained length that it has replaced.
+    """
+    for each in candidates:
+        if each.method is None or each.rope.scaled:
+            continue
+        fit = fit_base_and_factor(each.inv_freq, each.plain)
+        if fit is None or math.isclose(fit[0], each.plain.rotary_base(), rel_tol=1e-6):
+            continue
+        others = [each.angles(base=2 * each.plain.rotary_base())]
+        if trained_length is None:
+            others.append(each.angles(original=2 * each.plain.trained_length))
+        rests = any(other is None or not _are_alike(other[0], each.inv_freq) for other in others)
+        if rests and reading.agrees(*each.rope.own(each.length)):
+            base = each.plain.rotary_base()
+            raise Refused(
+                f"{each.label} is stated as a base: the model rotates by the base of its config, {base:,.10g}, which "
+                "does not say whether that is the scaled one or the one before: give facts=lexbench.Model(name=..., "
+                "trained_length=..., head_dim=..., rope_base=...) as they were before the scaling"
+            )
 
 
 def _mismatch_error(

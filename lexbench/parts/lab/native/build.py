@@ -83,6 +83,17 @@ def update_stored_spec(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**encoding_class(config).before, **config, **path, **inner}
 
 
+def state_newer_parameters(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec by name that states its newer parameters, so that a later version knows which default it had."""
+    whole = resolve_spec(spec)
+    return {**spec, **{name: whole[name] for name in encoding_class(whole).before}}
+
+
+def build_stated_encoding(spec: Mapping[str, Any], shape: DecoderShape, trained_length: int) -> Encoding:
+    """The encoding of a stored spec by name, whose newer parameters act as before where it does not state them."""
+    return build_encoding({**encoding_class(resolve_spec(spec)).before, **spec}, shape, trained_length)
+
+
 def _build_for_layers(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Encoding:
     """Build one encoding for all layers, or one for each; its inner encoding, too."""
     inner = _build_for_layers(config[INNER_PARAMETER], sizes) if config.get(INNER_PARAMETER) is not None else None

@@ -18,15 +18,21 @@ CLASS_KEYS = ("_target_", "file")
 """Keys of a spec that name its class."""
 
 
-def encoding_label(spec: Spec) -> str:
-    """`name(parameter=value, ...)` of a resolved spec, with the parameters that differ from the registry's."""
+def encoding_label(spec: Spec, former: bool = False) -> str:
+    """`name(parameter=value, ...)` of a resolved spec, with the parameters that differ from the registry's.
+
+    Args:
+        spec: resolved.
+        former: the label of a time when newer parameters acted as `Encoding.before` says.
+    """
     name = _encoding_name(spec)
     usual = build.resolve_spec(name) if name in registry.registered_names("encoding") else {}
+    usual |= build.encoding_class(spec).before if former and usual else {}
     changed = []
     for key, value in spec.items():
         if key in CLASS_KEYS or usual.get(key) == value:
             continue
-        changed.append(f"{key}={encoding_label(value) if key == build.INNER_PARAMETER else value}")
+        changed.append(f"{key}={encoding_label(value, former) if key == build.INNER_PARAMETER else value}")
     return f"{name}({', '.join(changed)})" if changed else name
 
 
@@ -56,7 +62,11 @@ def continue_spec(given: str | Spec, before: Spec) -> dict[str, Any]:
     if kept := _same_class(whole, before):
         return {
             **kept,
-            **{key: value for key, value in config.items() if key not in CLASS_KEYS and value != stated.get(key)},
+            **{
+                key: value
+                for key, value in config.items()
+                if key not in CLASS_KEYS and (key not in stated or value != stated[key])
+            },
         }
     if whole.get(build.INNER_PARAMETER) is not None:
         whole[build.INNER_PARAMETER] = continue_spec(whole[build.INNER_PARAMETER], before)

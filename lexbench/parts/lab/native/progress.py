@@ -74,24 +74,25 @@ class TrainingProgress:
     Args:
         folder: of the training.
         key: hash of everything that the training depends on.
+        former: hash of the same training as a version wrote it that had other defaults.
 
     Raises:
         ConfigError: the folder holds another training, or a damaged checkpoint.
     """
 
-    def __init__(self, folder: Path, key: str) -> None:
+    def __init__(self, folder: Path, key: str, former: str | None = None) -> None:
         self.checkpoint, self.log, self.record = (
             folder / f"training.{ending}" for ending in ("checkpoint", "jsonl", "json")
         )
-        self.key = key
         self._before, self._started = 0.0, time.monotonic()
         self._state = None if self.finished or not self.begun else self._read_checkpoint()
         if self.finished:
             found = read_object(self.record, "remove the folder to start again").get("key")
         else:
             found = self._state["key"] if self._state else key
-        if found != key:
+        if found not in (key, former):
             raise ConfigError(f"out={folder} holds another training: give a new folder, or remove it")
+        self.key = found
         if not self.finished and not self.begun and (folder / "config.json").exists():
             raise ConfigError(f"out={folder} holds a model that is not of this training: give a new folder")
 

@@ -156,7 +156,9 @@ def _train_in_folder(prepared: PreparedTraining, out: Path) -> None:
     job, recipe, begun = prepared.job, prepared.recipe, prepared.start
     unseen = prepared.unseen_corpora()
     stated = prepared.training_facts(unseen)
-    progress = TrainingProgress(out, _training_key(stated))
+    label = naming.encoding_label(prepared.encoding, former=True)
+    former = _training_key(stated | {"encoding": stated["encoding"] | {"label": label}})
+    progress = TrainingProgress(out, _training_key(stated), former)
     if progress.finished:
         print(f"{out} holds this training, finished: nothing to do", file=sys.stderr)
         return

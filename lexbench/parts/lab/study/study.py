@@ -128,10 +128,13 @@ def _rows_of_other_models(
 
 def _model_facts(study: Study, entry: StudyEntry, seed: int, failed: Mapping[str, str]) -> dict[str, Any]:
     """Facts of one model and its training."""
+    from lexbench.parts.lab.native import build  # loads torch
+
     name, place = model_name(entry, seed), model_folder(study, entry, seed)
     reasons = [reason for label, reason in failed.items() if label.split()[1] == name]
     facts: dict[str, Any] = {"name": name, "entry": entry.name, "family": entry.family, "seed": seed}
-    facts |= {"encoding": entry.spec, "start": entry.start, "failed": reasons[0] if reasons else None}
+    spec = None if entry.spec is None else build.state_newer_parameters(entry.spec)
+    facts |= {"encoding": spec, "start": entry.start, "failed": reasons[0] if reasons else None}
     try:
         record = read_object(place / "training.json", "train it again")
         told = ("tokens", "seconds", "texts", "last_loss", "device", "precision", "floors")

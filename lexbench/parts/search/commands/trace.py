@@ -51,7 +51,8 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         written = page.write(found, settings.folder)
         print("\n".join([*page.screen(found), "", str(written)]), flush=True)
 
-    from lexbench.parts.search.trace.trace import trace, watch
+    from lexbench.parts.search.trace.trace import trace
+    from lexbench.parts.search.trace.watch import watch
 
     settings = settings_object("trace", "lexbench.parts.search.trace.settings.Settings", config)
     asked = {
@@ -78,6 +79,11 @@ COMMAND = Command(
         Setting("n=32", "questions of a checkpoint at each length; finalists and falls get as many new ones"),
         Setting("seed=0", "seed of the questions; the new ones have the next"),
         Setting("trained_length=4096", "trained length of all checkpoints", default="as each one states it"),
+        Setting(
+            "order=[base,checkpoint-20]",
+            "checkpoints, the oldest first, or given: as in the command",
+            default="by the step that each one stores, else by their names",
+        ),
     ),
     interrupted="all checkpoints measured so far are kept: repeat the command, without --watch to end the trace",
     epilog=f"Of several tasks the first decides. {RESUME_HELP}{EXAMPLE_COMMAND}\n",

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: named by folders, globs or revisions, in the order of their steps."""
+"""Checkpoints of a training: named by folders, globs or revisions, with the steps that they store or name."""
 
 import fnmatch
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 from lexbench.checkpoints.checkpoint import ADAPTER_CONFIG_FILE, file_timestamps, hub_is_reached, weight_files
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, why_not_a_folder
+from lexbench.parts.search.trace.name_numbers import check_progress, numbers_in
 
-STEP_IN_NAME = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?)[-_ ]?(\d+)", re.IGNORECASE)
 HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 """ORG/NAME."""
 GLOB_CHARACTERS = "*?["
@@ -26,11 +26,15 @@ class Checkpoint:
         path: folder, or name on the hub.
         revision: branch, tag or commit on the hub; None: a folder, or the hub's main branch.
         step: of the training; None: neither trainer_state.json nor the name tells it.
+        step_is_stored: trainer_state.json tells the step, not the name.
+        is_folder: `path` is a folder on this machine.
     """
 
     path: str
     revision: str | None = None
     step: int | None = None
+    step_is_stored: bool = False
+    is_folder: bool = False
 
     @property
     def name(self) -> str:
@@ -44,26 +48,25 @@ class Checkpoint:
 
 
 def checkpoints_of_words(words: Sequence[str], waiting: bool = False) -> list[Checkpoint]:
-    """The checkpoints of some words, each once, by their steps where all have one, else as given.
+    """The checkpoints of some words, each once, as given; those of a glob or folder by the alphabet.
 
     Args:
         words: folders of a checkpoint, folders of such folders, globs of them, ORG/NAME, ORG/NAME@REVISION, or
             ORG/NAME@GLOB for several revisions.
         waiting: checkpoints may appear later; folders that are still being written are left out.
 
-    Raises ConfigError for a word that names none, an incomplete folder, and two checkpoints of one name.
+    Raises ConfigError for a word that names none, an incomplete folder, two checkpoints of one name, and a step that
+    is negative, no whole number or too large.
     """
     every = dict.fromkeys(each for word in words for each in _of_word(word, waiting))
     found = [each for each in every if each.revision is not None or not _incomplete(each, waiting)]
     if not found and not waiting:
         raise ConfigError("trace needs checkpoints, got none: e.g. lexbench trace 'out/checkpoint-*'")
-    if all(each.step is not None for each in found):
-        found.sort(key=lambda each: each.step or 0)
     names = [each.name for each in found]
     if twin := next((name for name in names if names.count(name) > 1), None):
-        paths = [each.path for each in found if each.name == twin]
+        one, other = [each.revision or each.path for each in found if each.name == twin][:2]
         raise ConfigError(
-            f"checkpoints must differ in step or name, {paths[0]} and {paths[1]} are both {twin}: trace one training"
+            f"checkpoints must differ in step or name, {one} and {other} are both {twin}: trace one training"
         )
     return found
 
@@ -72,7 +75,7 @@ def _of_word(word: str, waiting: bool) -> list[Checkpoint]:
     path, at, revision = word.rpartition("@")
     if at and not Path(word).exists() and HUB_NAME.fullmatch(path):
         names = _revisions(path, revision) if set(revision) & set(GLOB_CHARACTERS) else [revision]
-        return [Checkpoint(path=path, revision=name, step=step_named(name)) for name in names]
+        return [Checkpoint(path=path, revision=name, step=numbers_in(name).step) for name in names]
     place = Path(word).expanduser()
     if set(word) & set(GLOB_CHARACTERS) and not place.exists():
         folders = sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
@@ -97,20 +100,24 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _of_folder(folder: Path) -> Checkpoint:
-    state, step = folder / "trainer_state.json", None
-    if state.is_file():
-        found = read_object(state, "download it again").get("global_step")
-        step = found if isinstance(found, int) and not isinstance(found, bool) else None
-    return Checkpoint(path=str(folder), step=step_named(folder.name) if step is None else step)
+    step = _stored_step(folder)
+    return Checkpoint(
+        path=str(folder),
+        step=numbers_in(folder.name).step if step is None else step,
+        step_is_stored=step is not None,
+        is_folder=True,
+    )
 
 
-def step_named(name: str) -> int | None:
-    """The step that a name tells: behind `step` or `checkpoint`, else its last number; None: it has no number.
-
-    `stage1-step140000-tokens294B` is step 140000.
-    """
-    found = STEP_IN_NAME.findall(name) or re.findall(r"\d+", name)[-1:]
-    return int(found[0]) if found and len(found[0]) < 16 else None
+def _stored_step(folder: Path) -> int | None:
+    """The step in trainer_state.json; None where it has none. ConfigError for one that is no number of steps."""
+    state = folder / "trainer_state.json"
+    step = read_object(state, "download it again").get("global_step") if state.is_file() else None
+    if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+        raise ConfigError(f"global_step of {state} must be a whole number, got {step!r:.40}: download it again")
+    if step is not None:
+        check_progress(step, "step", str(state))
+    return step
 
 
 def _revisions(repository: str, pattern: str) -> list[str]:
@@ -128,7 +135,7 @@ def _revisions(repository: str, pattern: str) -> list[str]:
         every = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
     if not (found := fnmatch.filter(every, pattern)):
         raise ConfigError(f"no revision of {repository} matches {pattern}: see its branches on the hub")
-    return sorted(found, key=lambda name: (step_named(name) or 0, name))
+    return sorted(found)
 
 
 def _incomplete(checkpoint: Checkpoint, waiting: bool) -> bool:

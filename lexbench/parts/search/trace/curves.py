@@ -20,10 +20,11 @@ def draw(found: Traced, stem: Path) -> None:
 def figure(found: Traced) -> NotebookFigure:
     """Lines with 95 % bands; a dotted line marks the checkpoint after which a length falls."""
     tasks = list(dict.fromkeys(column.task for column in found.columns))
+    places = found.steps or [*range(len(found.rows))]
     made = NotebookFigure(figsize=(6.4, 0.4 + 2.9 * len(tasks)), layout="constrained")
     for axes, task in zip(made.subplots(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
         columns = [(column, metric) for column, metric in found.columns.items() if column.task == task]
-        for place, (column, metric) in enumerate(columns):
+        for rank, (column, metric) in enumerate(columns):
             known = [standing_of_outcomes(row.kept[column].outcomes[metric], metric, {}) for row in found.rows]
             values, low, high = (
                 [
@@ -32,17 +33,17 @@ def figure(found: Traced) -> NotebookFigure:
                 ]
                 for name in ("value", "low", "high")
             )
-            look = series_style(place)
-            axes.plot(found.steps, values, label=f"{column.length:,}", **look)
-            axes.fill_between(found.steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
+            look = series_style(rank)
+            axes.plot(places, values, label=f"{column.length:,}", **look)
+            axes.fill_between(places, low, high, color=look["color"], alpha=0.12, linewidth=0)
             for fall in found.falls:
                 if fall.column == column:
-                    axes.axvline(found.steps[fall.before], color=look["color"], linewidth=1.0, linestyle=":")
+                    axes.axvline(places[fall.before], color=look["color"], linewidth=1.0, linestyle=":")
         axes.set_title(f"{task} (dotted: a length falls after it)", fontsize=10)
         unit = " (points)" if display_factor(columns[0][1]) != 1 else ""
         axes.set_ylabel(f"{metric_label(columns[0][1])}{unit}")
         axes.legend(title="tokens", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-        if None in {row.checkpoint.step for row in found.rows}:
-            axes.set_xticks(found.steps, [row.name for row in found.rows])
-    axes.set_xlabel("checkpoint" if None in {row.checkpoint.step for row in found.rows} else "step")
+        if found.steps is None:
+            axes.set_xticks(places, [row.name for row in found.rows])
+    axes.set_xlabel("checkpoint" if found.steps is None else "step")
     return made

@@ -12,7 +12,8 @@ from lexbench.checkpoints.checkpoint import folder_of, read_model
 from lexbench.core.errors import ConfigError
 from lexbench.methods.composition import method_config
 from lexbench.parts.search.journal import resume_journal
-from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, step_named
+from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of
+from lexbench.parts.search.trace.name_numbers import numbers_in
 from lexbench.parts.search.trace.settings import Settings
 from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.execute import execute_job
@@ -94,7 +95,7 @@ class Bench:
     def _known(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Measured checkpoints by part and name; the journal is begun only with a job that has no mistake."""
         if self._rows is None:
-            asked = {name: value for name, value in asdict(self._settings).items() if name != "out"}
+            asked = {name: value for name, value in asdict(self._settings).items() if name not in ("out", "order")}
             header = {"tasks": self._tasks, "corpus": self._corpus, "backend": self._backend, **asked}
             self._rows = {(row["part"], row["name"]): row for row in resume_journal(self._journal, header)}
         return self._rows
@@ -157,13 +158,13 @@ class Bench:
 
 
 def kept_rows(folder: Path) -> list[CheckpointRow]:
-    """The checkpoints that a training has kept in a folder (`LengthCurve`), by their steps."""
-    found = []
-    for place in sorted((folder / MEASURED_FOLDER).iterdir()) if (folder / MEASURED_FOLDER).is_dir() else []:
-        step = step_named(place.name)
-        found.append(_row(Checkpoint(path=str(place), step=step), Store(place), None))
-    found = [row for row in found if row.kept]
-    return sorted(found, key=lambda row: (row.checkpoint.step is None, row.checkpoint.step or 0, row.name))
+    """The checkpoints that a training has kept in a folder (`LengthCurve`), by the alphabet."""
+    places = sorted((folder / MEASURED_FOLDER).iterdir()) if (folder / MEASURED_FOLDER).is_dir() else []
+    rows = []
+    for place in places:
+        checkpoint = Checkpoint(path=str(place), step=numbers_in(place.name).step, is_folder=True)
+        rows.append(_row(checkpoint, Store(place), None))
+    return [row for row in rows if row.kept]
 
 
 def _row(checkpoint: Checkpoint, store: Store, ids: Sequence[str] | None) -> CheckpointRow:

@@ -63,7 +63,13 @@ def markdown(found: Traced) -> str:
 def screen(found: Traced) -> list[str]:
     """Lines on the checkpoint to take, on every fall, and on the checkpoint from which on more text hurts."""
     falls = [f"- {_fall(found, fall)}" for fall in found.falls] or ["- No length falls at any checkpoint."]
-    return [_choice(found), "", *falls, *(f"- {line}" for line in _hurts(found))]
+    return [_choice(found), "", *falls, *(f"- {line}" for line in _hurts(found)), *_order(found)]
+
+
+def _order(found: Traced) -> list[str]:
+    """The order of the checkpoints, and what it comes from."""
+    names = ", ".join(escape_markdown(row.name) for row in found.rows)
+    return [f"- Order of the checkpoints, by {escape_markdown(found.order_rule)}: {names}."] if found.order_rule else []
 
 
 def _task(found: Traced) -> tuple[str, str]:

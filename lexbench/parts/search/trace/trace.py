@@ -1,14 +1,13 @@
-"""`lexbench trace`: checkpoints x lengths, falls, and the checkpoint to take; resumable, and while a training runs."""
+"""`lexbench trace`: checkpoints x lengths, falls, and the checkpoint to take; resumable."""
 
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.text import count_with_noun
-from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words, files_of
+from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words
 from lexbench.parts.search.trace.choose import N_FINALISTS, TracedFinalist, order, rank_finalists
 from lexbench.parts.search.trace.falls import Fall, Harm, falls, harms
 from lexbench.parts.search.trace.measure import (
@@ -21,12 +20,10 @@ from lexbench.parts.search.trace.measure import (
     kept_rows,
 )
 from lexbench.parts.search.trace.settings import Settings
+from lexbench.parts.search.trace.training_order import order_checkpoints
 from lexbench.stats.floors import language_not_learned_by_outcomes
 from lexbench.stats.notes import Note
 from lexbench.stats.pairs import correct_by_holm, paired_difference
-
-LOOK_INTERVAL_SECONDS = 15.0
-"""Seconds between two looks for checkpoints; a folder is read if its files have not changed in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +41,8 @@ class Traced:
     """Best checkpoints on fresh questions, the best first; empty while checkpoints may still appear."""
     questions: int = 0
     """Values of a checkpoint at each length."""
+    order_rule: str = ""
+    """What the checkpoints are ordered by; empty: not told."""
 
     @property
     def unspoken(self) -> Note | None:
@@ -60,14 +59,11 @@ class Traced:
         )
 
     @property
-    def steps(self) -> list[int]:
-        """Steps of the checkpoints, or their places where one has none."""
+    def steps(self) -> list[int] | None:
+        """Steps of the checkpoints; None where one has none, or where a later stage counts anew."""
         known = [row.checkpoint.step for row in self.rows]
-        return (
-            [place if step is None else step for place, step in enumerate(known)]
-            if None not in known
-            else [*range(len(known))]
-        )
+        steps = [step for step in known if step is not None]
+        return steps if len(steps) == len(known) and steps == sorted(set(steps)) else None
 
 
 def trace(
@@ -97,43 +93,27 @@ def trace(
         rows = kept_rows(folder)
         if not rows:
             raise ConfigError(f"{folder} holds no measured checkpoint: give CKPT..., e.g. 'out/checkpoint-*'")
-        return summarise_checkpoints(rows)
+        rows, rule = order_rows(rows, settings)
+        return summarise_checkpoints(rows, rule)
     bench = Bench(folder, tasks, corpus, backend, settings)
-    every = checkpoints_of_words(words)
+    every, rule = order_checkpoints(checkpoints_of_words(words), settings.order)
+    if len(every) > 1:
+        print(order_line(every, rule), file=sys.stderr)
     rows = [_report_row(bench, each, place, len(every)) for place, each in enumerate(every)]
-    found = summarise_checkpoints(rows)
+    found = summarise_checkpoints(rows, rule)
     return _confirm_on_fresh(found, bench)
 
 
-def watch(
-    words: Sequence[str],
-    *,
-    tasks: Sequence[Mapping[str, Any]],
-    corpus: Mapping[str, Any],
-    backend: Mapping[str, Any],
-    settings: Settings,
-    show: Callable[[Traced], None],
-    wait: Callable[[], None] = lambda: time.sleep(LOOK_INTERVAL_SECONDS),
-) -> None:
-    """Measure checkpoints as they appear, and show the trace after each, until KeyboardInterrupt.
+def order_rows(rows: Sequence[CheckpointRow], settings: Settings) -> tuple[list[CheckpointRow], str]:
+    """Measured checkpoints in the order of their training, and the rule."""
+    of = {row.checkpoint: row for row in rows}
+    every, rule = order_checkpoints([*of], settings.order)
+    return [of[each] for each in every], rule
 
-    `wait` passes the time between two looks. A folder whose files change between two looks is still being written.
-    """
-    if not words:
-        raise ConfigError("--watch needs to know where checkpoints appear: e.g. --watch 'out/checkpoint-*'")
-    bench = Bench(settings.folder, tasks, corpus, backend, settings)
-    seen: dict[Checkpoint, list[list[object]]] = {}
-    shown: list[str] = []
-    while True:
-        every = checkpoints_of_words(words, waiting=True)
-        now = {each: files_of(each) for each in every}
-        ready = [each for each in every if seen.get(each) == now[each]]
-        seen = now
-        rows = [bench.measure_checkpoint(each) for each in ready]
-        if [row.name for row in rows] != shown:
-            shown = [row.name for row in rows]
-            show(summarise_checkpoints(rows))
-        wait()
+
+def order_line(every: Sequence[Checkpoint], rule: str) -> str:
+    """`2 checkpoints, by step in the name: 200, 1000`."""
+    return f"{count_with_noun(len(every), 'checkpoint')}, by {rule}: {', '.join(each.name for each in every)}"
 
 
 def _report_row(bench: Bench, checkpoint: Checkpoint, place: int, count: int) -> CheckpointRow:
@@ -143,8 +123,8 @@ def _report_row(bench: Bench, checkpoint: Checkpoint, place: int, count: int) ->
     return row
 
 
-def summarise_checkpoints(rows: Sequence[CheckpointRow]) -> Traced:
-    """Findings from the answers of all checkpoints, without fresh questions.
+def summarise_checkpoints(rows: Sequence[CheckpointRow], order_rule: str = "") -> Traced:
+    """Findings from the answers of all checkpoints in their order, without fresh questions.
 
     ConfigError where checkpoints share no task and length, or a question is another one.
     """
@@ -168,6 +148,7 @@ def summarise_checkpoints(rows: Sequence[CheckpointRow]) -> Traced:
         harms=harms(rows, columns),
         best=order(rows, columns)[0],
         questions=max(cell.cell.n for cell in rows[0].kept.values()),
+        order_rule=order_rule,
     )
 
 

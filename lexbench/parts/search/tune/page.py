@@ -9,6 +9,7 @@ from typing import Any
 from lexbench.core import machine
 from lexbench.core.files import write_text
 from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.core.record import Refused
 from lexbench.core.text import count_with_noun, plain_text
 from lexbench.methods import export
 from lexbench.parts.search.tune.answer import dear, extend_arguments, gain, paragraph, row_name, text_to_paste
@@ -124,7 +125,10 @@ def _candidate_fate(result: TuneResult, tried: TriedCandidate) -> str:
         return tried.out
     if tried.candidate.label in finalists:
         return "finalist"
-    return "no finalist" if tried.curve else "not measured: the budget ended"
+    if tried.curve:
+        return "no finalist"
+    # Without a round the text was refused, by the questions of `none`, before any candidate was tried.
+    return "not measured: the budget ended" if result.rounds else "not ranked: the model does not speak the text"
 
 
 def _paste_sections(result: TuneResult, winner: Candidate) -> Iterator[str]:
@@ -220,9 +224,20 @@ def _rows_as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return formats.rows_as_csv(nested, as_is=True)
 
 
+def holds_ranking(out: Path) -> bool:
+    """Whether a folder holds the ranking of a tune."""
+    return (out / "result.csv").is_file() and bool((out / "result.csv").read_bytes().strip())
+
+
 def write_result(result: TuneResult, out: Path) -> None:
-    """result.md, result.csv, candidates.csv, and last result.json, which says that the tune has ended."""
+    """result.md, result.csv, candidates.csv, and last result.json, which says that the tune has ended.
+
+    Refused, and nothing is written, where a ranking would be replaced by none.
+    """
     rows, tried = rows_as_data(result), tried_as_data(result)
+    if not rows and holds_ranking(out):
+        why = result.unspoken or "its budget leaves no time for fresh questions"
+        raise Refused(f"{out} holds a ranking, and this tune has none: {why}: the files stay, give another out=")
     write_text(out / "result.md", result_markdown(result))
     write_text(out / "result.csv", _rows_as_csv(rows))
     write_text(out / "candidates.csv", _rows_as_csv(tried))

@@ -79,7 +79,11 @@ class TriedCandidate:
 class TuneSearch:
     """Rounds of successive halving: first the methods with their defaults, then draws near the best ones."""
 
-    def __init__(self, bench: CandidateBench, job: Job, settings: TuneSettings, length: int) -> None:
+    def __init__(
+        self, bench: CandidateBench, job: Job, settings: TuneSettings, length: int, ended: bool = False
+    ) -> None:
+        self.ended = ended
+        """Whether a tune with this budget has ended in the folder, so that nothing more is measured."""
         self.bench, self.settings, self.length, self.model = bench, settings, length, job.model
         self.none = Candidate.of(method_config("none"), job.model, length)
         text, *self._choices = job.tasks
@@ -148,13 +152,21 @@ class TuneSearch:
                 self._lines.show(f"round {self.rounds}, {self._state_sentence()}", due=True)
         except TimeBudgetSpent:
             if not any(tried.price for tried in self.tried[1:]):
-                raise Refused("tune's budget ended before a candidate was measured: raise budget") from None
+                raise Refused(self._why_nothing_is_measured()) from None
         finally:
             self._bar.close()
         if not any(tried.price for tried in self.tried[1:]):
             reasons = [f"{tried.candidate.label} ({tried.out})" for tried in self.tried[1:]]
             said = join_first_few(reasons, MAX_SHOWN_REASONS, "; ") if reasons else "no method but none was given"
             raise Refused(f"tune can measure no candidate: {said}")
+
+    def _why_nothing_is_measured(self) -> str:
+        if self.ended:
+            return (
+                f"{self.settings.out} holds a tune that has ended, but no sample of its candidates that this version "
+                "of lexbench and its tasks would measure: the files stay, give another out="
+            )
+        return "tune's budget ended before a candidate was measured: raise budget"
 
     def _choose_needles(self) -> TaskAtLength | None:
         """The first needle task that the model can do within its trained length."""

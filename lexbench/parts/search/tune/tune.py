@@ -58,8 +58,8 @@ def tune(*, model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any],
         backend: config of the backend that runs the model.
         settings: of the tune.
 
-    Raises ConfigError for a wrong configuration or a folder of another tune, Refused if the texts are too short or no
-    candidate can be measured.
+    Raises ConfigError for a wrong configuration or a folder of another tune, Refused if the texts are too short, no
+    candidate can be measured, or a ranking in the folder would be replaced by none.
     """
     started = time.monotonic()
     out, length = _check_settings(model, settings)
@@ -77,7 +77,7 @@ def tune(*, model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any],
         done = _has_finished_with(out, settings)
         preflight = Preflight(out, loaded, __version__)
         bench = CandidateBench(job, loaded, out / "search", settings.seed, length, clock, preflight)
-        search = TuneSearch(bench, job, settings, length)
+        search = TuneSearch(bench, job, settings, length, done and settings.seconds is not None)
         if settings.seconds is not None:
             clock.limit = 0.0 if done else SEARCH_TIME_SHARE * settings.seconds
         if unspoken := search.why_silent():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexbench.core import objects, registry
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.native import attend, build
+from lexbench.parts.lab.native import attend, build, naming
 from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
 
 SHAPE = DecoderShape(vocabulary=200, layers=4, width=128, heads=4, kv_heads=4, hidden=320)
@@ -92,14 +92,17 @@ def test_learned_positions_enter_with_the_rms_of_tokens(spec: str | dict[str, ob
     assert rms(vectors) == pytest.approx(embeddings, rel=0.1)  # of 512 numbers or more
 
 
-def test_xpos_fades_by_its_zeta_over_half_the_trained_length_and_by_its_square_over_all_of_it() -> None:
+def test_xpos_fades_by_its_zeta_over_512_tokens_or_over_half_the_trained_length() -> None:
     pairs = np.arange(16) / 16
     zeta = (pairs + 0.4) / 1.4
     decay = begun("xpos").encoding.at(0).decay
     assert decay is not None
-    np.testing.assert_allclose((decay * TRAINED).exp(), zeta**2, rtol=1e-12)
-    # Of equal pairs, the share of a logit that is left after L tokens: an integral over p.
-    left = float((decay * TRAINED).exp().mean())
+    np.testing.assert_allclose((decay * 512).exp(), zeta, rtol=1e-12)
+    half = begun({"name": "xpos", "scale_base": None}).encoding.at(0).decay
+    assert half is not None
+    np.testing.assert_allclose((half * TRAINED).exp(), zeta**2, rtol=1e-12)
+    # Of equal pairs, the share of a logit that is left after 2 B tokens: an integral over p.
+    left = float((decay * 1024).exp().mean())
     assert left == pytest.approx((1.4**3 - 0.4**3) / (3 * 1.4**2), abs=0.03)  # 0.456
 
 
@@ -295,6 +298,25 @@ def test_one_step_of_adam_changes_clexs_frequencies_little() -> None:
     for sign in (1.0, -1.0):
         encoding.get_parameter("down").data.fill_(sign * 2.5e-3)  # every weight by the rate, all in one direction
         assert float((encoding.frequencies_at(16.0).log() - before).detach().abs().max()) < 0.25  # type: ignore[operator]
+
+
+def test_a_folder_trained_with_xpos_before_keeps_half_its_trained_length() -> None:
+    """Its spec has scale_base null; one from before the parameter has none. The paper's base is 4 times as far."""
+    zeta = (np.arange(16) / 16 + 0.4) / 1.4
+    old = {"_target_": "lexbench.parts.lab.encodings.xpos.Xpos", "base": 10000.0, "gamma": 0.4, "trained_length": 256}
+    for stored in ({**old, "scale_base": None}, old):
+        loaded = build.build_encoding(build.update_stored_spec(stored), SHAPE, 2 * TRAINED).decay
+        assert loaded is not None
+        np.testing.assert_allclose((loaded * 128).exp(), zeta, rtol=1e-12)
+    going_on = naming.continue_spec("xpos", build.update_stored_spec(old))
+    assert going_on["scale_base"] is None
+    new = build.resolve_spec("xpos")
+    assert new["scale_base"] == 512
+    assert naming.continue_spec({"name": "xpos", "scale_base": None}, new)["scale_base"] is None
+    # By the label that its record was hashed with, the same training is known again; the paper's base is another.
+    half = build.resolve_spec({"name": "xpos", "scale_base": None})
+    assert naming.encoding_label(half, former=True) == "xpos" == naming.encoding_label(new)
+    assert naming.encoding_label(half) == "xpos(scale_base=None)"
 
 
 def test_newer_parameters_of_old_folders_act_as_before() -> None:

@@ -133,10 +133,11 @@ def test_a_decoder_with_xpos_follows_the_formula() -> None:
             torch.testing.assert_close(decoder(tokens, attend), decoder(tokens, slowly), atol=1e-9, rtol=1e-9)
 
 
-def test_b_is_half_the_trained_length() -> None:
+@pytest.mark.parametrize("trained", [128, 1024, 2048])
+def test_b_is_512_at_every_trained_length_unless_it_is_half_of_it(trained: int) -> None:
     zeta = [0.2857142857, 0.4642857143, 0.6428571429, 0.8214285714]
-    np.testing.assert_allclose((Xpos(8, 128).decay * 64).exp(), zeta, rtol=1e-9)
-    np.testing.assert_allclose((Xpos(8, 128, scale_base=512.0).decay * 512).exp(), zeta, rtol=1e-9)
+    np.testing.assert_allclose((Xpos(8, trained).decay * 512).exp(), zeta, rtol=1e-9)
+    np.testing.assert_allclose((Xpos(8, trained, scale_base=None).decay * trained / 2).exp(), zeta, rtol=1e-9)
 
 
 def test_lex_is_xpos_under_blockwise_causal_attention() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
+from lexbench.parts.lab.native import naming
 from lexbench.parts.lab.native.learner import Learner
 from lexbench.parts.lab.native.progress import delay_interrupts, lock_folder
 from lexbench.parts.lab.native.recipe import Recipe
@@ -125,6 +127,26 @@ def test_a_refused_training_leaves_the_others_tokenizer(tmp_path: Path, monkeypa
         train(prepared(start), out)
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
     train(prepared(), out)  # the one that was begun goes on
+
+
+def test_a_training_begun_with_an_earlier_default_goes_on_where_that_is_stated_and_never_as_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """xPos had half the trained length as its base without a word in its label, which the folder's key holds."""
+
+    def with_xpos(**parameters: object) -> PreparedTraining:
+        return PreparedTraining(replace(prepared().job, encoding={"name": "xpos", **parameters}))
+
+    label = naming.encoding_label
+    with monkeypatch.context() as earlier:
+        earlier.setattr(naming, "encoding_label", lambda spec, former=False: label(spec, former=True))
+        interrupted(with_xpos(scale_base=None), tmp_path / "begun", monkeypatch)
+        train(with_xpos(scale_base=None), tmp_path / "whole")
+    for folder in ("begun", "whole"):
+        with pytest.raises(ValueError, match="holds another training"):
+            train(with_xpos(), tmp_path / folder)
+        train(with_xpos(scale_base=None), tmp_path / folder)
+    assert (tmp_path / "begun/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
 def test_log_lines_are_taken_by_their_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

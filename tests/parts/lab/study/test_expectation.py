@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexbench.parts.lab.native import build
 from lexbench.parts.lab.study.page import expectation
 
 ABOUT: dict[str, Any] = {
@@ -27,6 +28,15 @@ ABOUT: dict[str, Any] = {
         {"entry": "p_rope", "encoding": {"name": "p_rope"}},
     ],
 }
+
+
+def test_a_page_of_a_later_study_says_which_decay_it_has() -> None:
+    stated = build.state_newer_parameters({"name": "xpos"})
+    assert stated == {"name": "xpos", "scale_base": 512.0}
+    models = [{"entry": "xpos", "encoding": stated}]
+    found = expectation.expectation_curves({**ABOUT, "models": models})["xpos"]
+    total = sum(((p / 32 + 0.4) / 1.4) ** (100 / 512) * math.cos(100 * 10000 ** (-p / 32)) for p in range(32))
+    assert found[100] == pytest.approx(total / 32, abs=1e-12)
 
 
 def by_hand(n: int, fades: bool, turns: bool, one: bool = False) -> float:

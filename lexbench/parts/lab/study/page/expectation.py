@@ -47,7 +47,7 @@ def expectation_curves(about: Mapping[str, Any]) -> dict[str, Floats]:
     known = {model["entry"]: model.get("encoding") for model in about["models"] if model["entry"] in beside}
     found = {}
     for entry, spec in known.items():
-        encoding = build.build_encoding(spec, shape, length) if spec else None
+        encoding = build.build_stated_encoding(spec, shape, length) if spec else None
         if isinstance(encoding, RotaryEncoding):
             decay = None if encoding.decay is None else encoding.decay.numpy()
             found[entry] = expected_logits(encoding.inv_freq.numpy(), decay, np.arange(8 * length + 1.0))
