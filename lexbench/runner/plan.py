@@ -342,6 +342,7 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
         version=__version__,
         identity=identity,
         step=step,
+        weights_known=backend.weights_known,
     )
 
 

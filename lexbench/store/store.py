@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -31,12 +31,14 @@ from lexbench.store import format
 from lexbench.store.format import (
     MAX_FAST_COMPRESSED_BYTES,
     FinishedCell,
+    SampleCost,
     as_json,
     cell_line,
     cell_parquet,
     cell_table,
     file_is_settled,
     parse_cell_line,
+    parse_sample_cost,
     parse_sample_line,
     sample_line,
     table_parquet,
@@ -191,8 +193,23 @@ class Store:
             os.truncate(file, size)
         return samples
 
-    def append(self, cell: Cell, sample: Sample) -> None:
-        """Append one sample of an unfinished cell. Does nothing if another process has finished the cell.
+    def sample_costs(self, cell: Cell) -> dict[int, SampleCost]:
+        """What the samples of an unfinished cell have taken, by index, in their order, as far as their lines tell."""
+        file = self._file(cell, "jsonl")
+        if not file.exists():
+            return {}
+        found = (parse_sample_cost(line, file) for line in _whole_lines(file).splitlines()[1:])
+        return dict(each for each in found if each is not None)
+
+    def restart(self, cell: Cell) -> None:
+        """Drop the samples of a claimed unfinished cell."""
+        with suppress(FileNotFoundError):
+            os.truncate(self._file(cell, "jsonl"), 0)
+
+    def append(self, cell: Cell, sample: Sample, cost: SampleCost | None = None) -> None:
+        """Append one sample of an unfinished cell, with what it has taken, which only the unfinished cell's file holds.
+
+        Does nothing if another process has finished the cell.
 
         ConfigError if the file with the earlier samples has disappeared.
         """
@@ -205,7 +222,7 @@ class Store:
         with file.open("ab") as stream:
             if stream.tell() == 0:
                 stream.write(cell_line(cell))
-            stream.write(sample_line(sample))
+            stream.write(sample_line(sample, cost))
 
     def finish(self, cell: Cell, asked: Collection[int]) -> None:
         """Turn the appended samples into the file of the finished cell.
@@ -237,11 +254,12 @@ class Store:
         peak_bytes: int | None,
         own_peak: bool = False,
         timings: Sequence[tuple[float, int]] = (),
+        indices: Sequence[int] = (),
     ) -> None:
         """Append the costs of one measurement of the cell.
 
         `peak_bytes` is None if another process has the memory. `own_peak`: the peak is since the start of the cell, not
-        of the process. `timings` are seconds and tokens of each answer.
+        of the process. `timings` are seconds and tokens of each answer, `indices` the numbers of their questions.
         """
         row = {
             "cell": cell.id,
@@ -250,6 +268,7 @@ class Store:
             "peak_bytes": peak_bytes,
             "own_peak": own_peak,
             "timings": [[round(each, 6), count] for each, count in timings],
+            **({"indices": list(indices)} if indices else {}),
         }
         self._check_folder()
         with (self.folder / "costs.jsonl").open("a+b") as stream:
