@@ -19,7 +19,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
 from lexbench.core.text import count_with_noun, join_first_few
-from lexbench.core.version import __version__
+from lexbench.core.version import full_version
 from lexbench.methods.composition import Method
 from lexbench.methods.scaled import attention_of, grows_with_length
 from lexbench.runner.cells import BackendFacts, Component, MethodComponent, OpenCell, PlannedCell, Workload
@@ -339,7 +339,7 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
         dtype=backend.dtype,
         kernel=backend.kernel,
         corpus=corpus.label if corpus else None,
-        version=__version__,
+        version=full_version(),
         identity=identity,
         step=step,
         weights_known=backend.weights_known,

@@ -28,6 +28,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_regular, clear_leftovers, lock_file, read_bytes, write_bytes, write_text
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.store import format
+from lexbench.store.folder_format import check_format, write_format
 from lexbench.store.format import (
     MAX_FAST_COMPRESSED_BYTES,
     FinishedCell,
@@ -71,10 +72,14 @@ class _ClosedCell:
 
 
 class Store:
-    """Files of one run folder, created when there is something to write; OSError (e.g. a full disk) is not caught."""
+    """Files of one run folder, created when there is something to write; OSError (e.g. a full disk) is not caught.
+
+    ConfigError for a folder of a newer format (`lexbench.store.folder_format`).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
+        check_format(self.folder)
         self.problems: list[str] = []
         """One line per file that `load` or `unfinished` could not read, since the last `load`."""
         self._packed = CellPack(self.folder)
@@ -135,7 +140,7 @@ class Store:
         check_regular(file)
         while True:
             self._check_folder()
-            file.parent.mkdir(parents=True, exist_ok=True)
+            write_format(self.folder)
             self._made = True
             with ExitStack() as stack:
                 held = stack.enter_context(file.open("ab"))
@@ -218,7 +223,7 @@ class Store:
             if self.is_finished(cell):
                 return
             raise self._moved_error()
-        file.parent.mkdir(parents=True, exist_ok=True)
+        write_format(self.folder)
         with file.open("ab") as stream:
             if stream.tell() == 0:
                 stream.write(cell_line(cell))
@@ -418,6 +423,7 @@ class Store:
             return False
         if self._has_vanished(cell):
             raise self._moved_error()
+        write_format(self.folder)
         write_bytes(self._file(cell, "parquet"), content)
         return True
 

@@ -43,7 +43,7 @@ def test_two_runs_on_one_folder_share_the_work(tmp_path: Path, slow: dict[str, s
     assert [process.wait(300) for process in both] == [0, 0]
     assert contents(tmp_path / "both") == whole
     costs = [json.loads(line) for line in (tmp_path / "both/costs.jsonl").read_text().splitlines()]
-    assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "both/cells").iterdir())
+    assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "both/cells").glob("[!.]*"))
 
 
 @pytest.mark.slow
@@ -116,10 +116,10 @@ def run(folder: Path, **changed: object) -> lexbench.Run:
 def test_a_second_run_measures_nothing_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path)
     assert "before" not in capsys.readouterr().err
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()}
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").glob("[!.]*")}
     costs = (tmp_path / "costs.jsonl").read_text()
     run(tmp_path)
-    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()} == before
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").glob("[!.]*")} == before
     assert (tmp_path / "costs.jsonl").read_text() == costs
     assert "\n  2 cells measured before: nothing is left to do\n" in capsys.readouterr().err
     run(tmp_path, lengths=[128, 200, 300])
@@ -256,9 +256,9 @@ def test_a_worker_that_dies_leaves_a_cost_only_with_a_finished_cell(
 )
 def test_a_changed_parameter_is_another_cell(tmp_path: Path, changed: dict[str, object]) -> None:
     run(tmp_path, method={"name": "ntk", "factor": 2})
-    assert len(list((tmp_path / "cells").iterdir())) == 2
+    assert len(list((tmp_path / "cells").glob("[!.]*"))) == 2
     run(tmp_path, **{"method": {"name": "ntk", "factor": 2}, "price": False, **changed})
-    assert len(list((tmp_path / "cells").iterdir())) == 4
+    assert len(list((tmp_path / "cells").glob("[!.]*"))) == 4
 
 
 def test_methods_answer_the_same_questions(tmp_path: Path) -> None:

@@ -481,8 +481,8 @@ def test_rounds_ask_what_can_be_counted_by_hand(lexlet: Model, tmp_path: Path) -
 @pytest.mark.slow
 def test_all_candidates_have_the_same_questions_and_fresh_ones_are_others(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path)
-    searched = {file.stem for file in (tmp_path / "search/cells").iterdir()}
-    fresh = {file.stem for file in (tmp_path / "final/cells").iterdir()}
+    searched = {file.stem for file in (tmp_path / "search/cells").glob("[!.]*")}
+    fresh = {file.stem for file in (tmp_path / "final/cells").glob("[!.]*")}
     assert not searched & fresh and len(fresh) == 3 * 5
     texts: dict[str, list[str]] = {}
     for attention, cluster, length, _ in Fake.asked:
