@@ -36,7 +36,6 @@ def test_a_folder_in_which_a_cell_begins_has_the_format_of_this_version(tmp_path
         ["leaderboard", "{0}"],
         ["check", "{0}", "--baseline", "{0}/baseline.json", "--update"],
         ["run", "backend=chance", "task=passkey", "corpus=synthetic", "lengths=[128]", "n=1", "results={0}"],
-        ["tune", "backend=chance", "corpus=synthetic", "length=384", "methods=[pi]", "budget=2", "n=2", "out={0}"],
     ],
     ids=lambda words: words[0],
 )
