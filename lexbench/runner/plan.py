@@ -1,6 +1,5 @@
 """A job's cells with their workload, before the model is loaded; and what the run will cost."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from lexbench.runner.cells import BackendFacts, Component, MethodComponent, Open
 from lexbench.runner.forecast import cell_workload, format_duration, operations_per_second, parameter_count
 from lexbench.runner.job import Job
 from lexbench.runner.questions import outline_or_reason, questions_or_reason
+from lexbench.store.folder_faults import job_name
 from lexbench.store.store import Store
 from lexbench.taskkit.prompt import context_prefix
 
@@ -287,6 +287,7 @@ def write_job_file(store: Store, job: Job, backend: BackendFacts, cells: Sequenc
         {
             "cell": cell.id,
             **{name: getattr(cell, name) for name in names},
+            "protocol": cell.protocol,
             "method": str(cell.method),
             "tokens": cell.step.workload.tokens,
         }
@@ -295,8 +296,7 @@ def write_job_file(store: Store, job: Job, backend: BackendFacts, cells: Sequenc
     page = {"config": job.config, "provenance": {**machine.collect_provenance(), **measured}, "cells": planned}
     text = json.dumps(page, indent=1, sort_keys=True, default=str)
     # By the settings alone: the same job has one page, whatever measures it.
-    name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    store.write_text(f"jobs/{name}.json", f"{text}\n")
+    store.write_text(f"jobs/{job_name(job.config)}.json", f"{text}\n")
 
 
 def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell:

@@ -27,7 +27,7 @@ def check_format(folder: Path) -> None:
         return
     held = read_object(file, "delete it where no newer lexbench has written the folder")
     stated = held.get("format")
-    if not is_whole(stated, 1):
+    if not isinstance(stated, int) or not is_whole(stated, 1):
         raise ConfigError(f"{file} must name a format: delete it where no newer lexbench has written the folder")
     if stated > FORMAT:
         by = held.get("lexbench")
