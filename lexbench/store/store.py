@@ -284,11 +284,16 @@ class Store:
     def load(self, ids: Collection[str] | None = None, packed: bool = True) -> list[FinishedCell]:
         """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`.
 
-        Without `packed` each is read from its own file, though the pack may hold it.
+        Without `packed` each is read from its own file, though the pack may hold it; with it, many cells that no pack
+        holds are packed first, so that only the first reader opens all files.
         """
         if ids is None or not self._closed.keys().isdisjoint(ids):
             self._flush()
-        return self._read(cell_file_states(self.folder / "cells", ids), packed)
+        now = cell_file_states(self.folder / "cells", ids)
+        if packed and ids is None:
+            with suppress(OSError):  # a folder that only others may write
+                self._packed.add_new_cells(now, self._known_tables(now))
+        return self._read(now, packed)
 
     def _read(self, wanted: Mapping[str, FileState], packed: bool = True) -> list[FinishedCell]:
         """Finished cells by the states of their files, as `load` does."""
