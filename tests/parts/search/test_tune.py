@@ -639,6 +639,23 @@ def test_the_search_stops_between_two_questions(seconds: float, lexlet: Model, t
 
 
 @pytest.mark.usefixtures("second_a_question")
+def test_the_seconds_of_an_answer_are_on_disk_before_the_next_question(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that is killed must not spend them twice."""
+    ask, spent = bench.answer_question, list[tuple[int, float]]()
+
+    def noted(*given: Any) -> Any:
+        spent.append((len(spent), bench.seconds_spent(tmp_path / "search")))
+        return ask(*given)
+
+    monkeypatch.setattr(bench, "answer_question", noted)
+    run(lexlet, tmp_path, budget="61.5s")
+    searched = spent[:20]  # the first are all of the search
+    assert [seconds for _, seconds in searched] == [answers for answers, _ in searched]
+
+
+@pytest.mark.usefixtures("second_a_question")
 def test_a_budget_that_ends_early_leaves_the_ranking_so_far(lexlet: Model, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="budget ended before a candidate was measured: raise budget"):
         run(lexlet, tmp_path / "nothing", budget="12s")
