@@ -96,7 +96,10 @@ def removed(pattern: str, first_only: bool = True) -> Damage:
 
 
 def added(name: str, content: bytes) -> Damage:
-    return lambda folder: (folder / name).write_bytes(content) and None
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return damage
 
 
 def other_job(**settings: Any) -> Damage:

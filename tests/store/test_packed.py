@@ -238,13 +238,16 @@ def test_the_first_reader_packs_a_folder_without_a_pack(store: Store, tmp_path: 
     assert [held(each) for each in Store(tmp_path).load()] == whole
     assert (tmp_path / "packed.parquet").exists()
     opened: list[str] = []
+    plain_read = format.read_cell_file
+
+    def noted(file: Path, *_: object) -> FinishedCell:
+        opened.append(file.stem)
+        return plain_read(file)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(format, "read_cell_file", lambda file, *_: opened.append(file.stem) or plain_read(file))
+        patch.setattr(format, "read_cell_file", noted)
         assert [held(each) for each in Store(tmp_path).load()] == whole
     assert len(opened) == 1  # the large one
-
-
-plain_read = format.read_cell_file
 
 
 def test_a_reader_packs_nothing_of_some_cells_by_name_nor_where_it_may_not_write(
