@@ -129,7 +129,7 @@ def test_runs_go_on_with_the_cells_of_an_earlier_call(
     first, second = (
         {
             file.name: (file.stat().st_mtime_ns, file.read_bytes())
-            for file in (tmp_path / name / "results").glob("cells/*")
+            for file in (tmp_path / name / "results").glob("cells/[!.]*")
         }
         for name in ("first", "second")
     )

@@ -58,7 +58,7 @@ def run(folder: Path) -> int:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Everything that numbers come from, by name; of a cell's file all that it says, but for Parquet's own framing."""
-    files = [*(folder / "cells").iterdir(), folder / "records.jsonl"]
+    files = [*(folder / "cells").glob("[!.]*"), folder / "records.jsonl"]
     return {file.name: _said(file) if file.suffix == ".parquet" else file.read_bytes() for file in files}
 
 

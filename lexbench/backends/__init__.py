@@ -73,6 +73,8 @@ class Backend(Protocol):
     """Device that computes, whose memory counts: cpu, cuda, cuda:1, or all (every GPU); None: a GPU if there is one."""
     parts: Sequence[type] = ()
     """Classes of the model that a user may have written, such as its encoding: a cell's identity holds their code."""
+    weights_known: bool = True
+    """Whether the revision tells the weights: not where a server of the same name may have others tomorrow."""
     reuse: bool = False
     """Keep the last prompt for the next question (`capabilities.prefix_reuse`)."""
 

@@ -87,9 +87,10 @@ def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[An
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
-        plain = OmegaConf.to_container(config, resolve=True)
-        assert isinstance(plain, dict)
         try:
+            registry.check_no_environment(OmegaConf.to_container(config), "a setting")
+            plain = OmegaConf.to_container(config, resolve=True)
+            assert isinstance(plain, dict)
             choices = dict(HydraConfig.get().runtime.choices)
             return JobOutcome(job({str(key): value for key, value in plain.items()}, choices))
         # A launcher sends the outcome back pickled; from another process it must be unpickled here.
@@ -189,6 +190,7 @@ def compose_config(command: Command, words: list[str]) -> tuple[dict[str, Any], 
     choices = dict(config.hydra.runtime.choices)
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
     assert isinstance(plain, dict)
+    registry.check_no_environment(plain, "a setting")
     return {str(key): value for key, value in plain.items()}, choices
 
 

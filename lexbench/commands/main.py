@@ -34,7 +34,7 @@ from lexbench.core import parts, registry
 from lexbench.core.console import at_work
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.version import __version__
+from lexbench.core.version import full_version
 
 CORE_COMMAND_MODULES = (
     run,
@@ -123,7 +123,7 @@ def build_parser() -> Parser:
         "LEXBENCH_TRACEBACK=1 shows the full traceback of an error.",
         formatter_class=CommandHelpFormatter,
     )
-    whole.add_argument("--version", action="version", version=__version__)
+    whole.add_argument("--version", action="version", version=full_version())
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS_BY_NAME.values():
         command.add_to(commands)
@@ -132,7 +132,7 @@ def build_parser() -> Parser:
 
 def _report_bug(words: list[str]) -> None:
     """Print the traceback of the exception at hand, say that it is a bug of lexbench, and keep both in a log file."""
-    log = f"lexbench {__version__}, Python {sys.version.split()[0]}: {shlex.join(words)}\n\n{traceback.format_exc()}"
+    log = f"lexbench {full_version()}, Python {sys.version.split()[0]}: {shlex.join(words)}\n\n{traceback.format_exc()}"
     print(log, file=sys.stderr)
     place = ""
     with (

@@ -138,6 +138,8 @@ def _try_replace(file: Path, content: bytes | memoryview, durable: bool) -> bool
 def clear_leftovers(folder: Path) -> None:
     """Remove temporary files that killed processes have left of `*.parquet`."""
     for file in folder.glob(".*.parquet.*"):
+        if file.is_dir():
+            continue
         with suppress(FileNotFoundError), file.open("rb") as stream:
             if lock_file(stream.fileno(), wait=False, without=False):
                 file.unlink(missing_ok=True)

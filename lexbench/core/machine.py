@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lexbench.core.version import __version__
+from lexbench.core.version import full_version
 
 RECORDED_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "datasets", "hydra-core")
 
@@ -35,7 +35,7 @@ def n_usable_cores() -> int:
 def collect_provenance() -> dict[str, Any]:
     """Versions, git commit of a checkout, and the machine: constant during a run."""
     return {
-        "lexbench": __version__,
+        "lexbench": full_version(),
         "git": _git(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in RECORDED_PACKAGES},

@@ -70,6 +70,10 @@ class Sample:
     """Realised depth of the needle, 0 (start) to 1 (end)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further facts for readers: the expected answer, the document, ..."""
+    question: str | None = None
+    """Hash of all that was asked (`lexbench.taskkit.asked`); None: by a version that did not keep it, or elsewhere."""
+    checksum: str | None = None
+    """Of all other fields, made when the answer was scored (`lexbench.store.checksum`); None as for `question`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import copy
 import difflib
 import functools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -298,9 +299,33 @@ def _read_mapping(file: Path) -> dict[str, Any]:
         content = copy.deepcopy(_parse_yaml(file.read_text(encoding="utf-8"))) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also: no text, a wrong date, nested too deeply
         raise ConfigError(f"config {file} must be valid yaml ({' '.join(str(error).split())}): correct it") from None
+    check_no_environment(content, f"config {file}")
     if not isinstance(content, dict):
         raise ConfigError(f"config {file} must hold keys and values, got {type(content).__name__}: e.g. factor: 8")
     return content
+
+
+ENVIRONMENT_PATTERN = re.compile(r"\$\{[^}]*\boc\.env\b[^}]*\}?")
+"""What hydra would replace by a variable of the environment."""
+
+
+def check_no_environment(value: Any, noun: str) -> None:
+    """ConfigError for a setting that a variable of the environment gives: jobs, records and cells would hold it.
+
+    Args:
+        value: plain data of settings, or a word of them.
+        noun: what holds it, for the message.
+    """
+    if isinstance(value, str) and (found := ENVIRONMENT_PATTERN.search(value)):
+        raise ConfigError(
+            f"{noun} asks for {found[0]}, but a record would hold the variable's value: write it as it is, or give "
+            "a secret by the variable's name (backend.key_variable)"
+        )
+    if isinstance(value, Mapping):
+        check_no_environment(list(value.items()), noun)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            check_no_environment(each, noun)
 
 
 def source_of(config: Mapping[str, Any], noun: str) -> Path:

@@ -9,7 +9,9 @@ from lexbench.core.record import Cell
 from lexbench.core.text import count_with_noun, plain_text
 from lexbench.report import formats
 from lexbench.stats import invariants
+from lexbench.stats.damages import damages_by_cell, sample_damages
 from lexbench.stats.records import records_of, run_folders
+from lexbench.store.folder_faults import folder_faults
 from lexbench.store.records_file import stale_lines
 from lexbench.store.store import Store
 
@@ -42,13 +44,20 @@ def examine_runs(folders: Sequence[Path]) -> Diagnosis:
         unread = list(store.problems)
         start = time.perf_counter()
         said = invariants.record_problems(found)
+        damaged = damages_by_cell([each for each in found if each.cell.id not in said])
+        said |= {
+            each.cell.id: invariants.fault_line(each, damaged[each.cell.id])
+            for each in found
+            if each.cell.id in damaged
+        }
         seconds += time.perf_counter() - start
+        beside = folder_faults(folder, found)
         good = [each for each in found if each.cell.id not in said]
         old = stale_lines(folder, records_of, good)
         left = store.unfinished_cells()  # adds to the problems of `load`
         begun = [fault for cell in left for fault in _unfinished_faults(store, cell)]
         more = store.problems[len(unread) :]
-        faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *old, *more, *begun)]
+        faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *old, *beside, *more, *begun)]
         cells += len(found)
         unfinished += len(left)
     return Diagnosis(len(runs), cells, unfinished, list(dict.fromkeys(faults)), 1000 * seconds / max(1, cells))
@@ -57,7 +66,9 @@ def examine_runs(folders: Sequence[Path]) -> Diagnosis:
 def _unfinished_faults(store: Store, cell: Cell) -> Iterator[str]:
     """Faults of an unfinished cell's samples so far."""
     try:
-        for fault in invariants.unfinished_cell_faults(cell, store.unfinished_samples(cell)):
+        samples = store.unfinished_samples(cell)
+        damaged = (f"sample {one.index} with {fault}" for one in samples for fault in sample_damages(one))
+        for fault in (*invariants.unfinished_cell_faults(cell, samples), *damaged):
             file = store.folder / "cells" / f"{cell.id}.jsonl"
             yield f"samples {file} have {plain_text(fault)}: delete it and run the same command again"
             return

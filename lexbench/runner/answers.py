@@ -29,7 +29,9 @@ from lexbench.runner.plan import min_memory_bytes
 from lexbench.runner.reuse import PrefixAnswers, cheapest_order
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import sample_faults
+from lexbench.store.checksum import with_checksum
 from lexbench.store.format import check_sample
+from lexbench.taskkit.asked import question_hash
 from lexbench.taskkit.excerpt import question_excerpt
 
 
@@ -124,9 +126,14 @@ def sample_of_answer(task: Task, tokenizer: Tokenizer, question: AnyQuestion, gi
         thought = {}
         if isinstance(given, GenerateAnswer) and (given.thought or given.thought_cut):
             thought = {"thought": given.thought, "thought_cut": given.thought_cut}
-        kept = replace(sample, prompt=question_excerpt(question, tokenizer), facts={**sample.facts, **thought})
+        kept = replace(
+            sample,
+            prompt=question_excerpt(question, tokenizer),
+            facts={**sample.facts, **thought},
+            question=question_hash(question),
+        )
         check_sample(kept)
-        return kept
+        return with_checksum(kept)
 
 
 def answer_questions(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from lexbench.backends import Backend
@@ -122,12 +122,19 @@ class BackendFacts:
     tokenizer: Tokenizer
     file: str | None = None
     """Hash of a plug-in's code, or of an encoding's."""
+    weights_known: bool = True
+    """Whether the revision tells the weights; no part of an identity."""
 
     @classmethod
     def of(cls, backend: Backend) -> "BackendFacts":
         """The facts of a loaded backend."""
-        stated = {each.name: getattr(backend, each.name) for each in fields(cls) if each.name != "file"}
-        return cls(**stated, file=user_code_hash(type(backend), *getattr(backend, "parts", ())))
+        stated = {name: getattr(backend, name) for name in REQUIRED_BACKEND_FACTS}
+        file = user_code_hash(type(backend), *getattr(backend, "parts", ()))
+        return cls(**stated, file=file, weights_known=getattr(backend, "weights_known", True))
+
+
+REQUIRED_BACKEND_FACTS = [each.name for each in fields(BackendFacts) if each.default is MISSING]
+"""Facts that every backend states."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,3 +142,5 @@ class OpenCell(Cell):
     """A Cell that a run is to measure, with its step of the plan. Only the Cell's own fields are stored."""
 
     step: PlannedCell
+    weights_known: bool = True
+    """Whether the identity tells the weights that answer (`BackendFacts`)."""

@@ -6,8 +6,6 @@ Every cell that is measured passes through `measure_run`: in this process, or wi
 (`executor=ray`, a thread of this process per worker).
 """
 
-from dataclasses import replace
-
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
 from lexbench.runner.answers import Answerer, MemoryPeak, sample_of_answer
@@ -39,13 +37,13 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
         keep(cell, refusal.reason)
         run.end_cell(cell)
         return
-    clock, finished = CellClock(), False
+    clock, finished, refused = CellClock(), False, False
     done: set[int] = set()
     try:
         model.attend(cell)  # apply the method, which must pass its checks
         clock = CellClock()  # an engine may have started just now: no cost of this cell
-        run.adopt_samples(cell, questions, lambda n: questions_of(replace(cell, n=n), tokenizer))
-        resumed = run.store.resume(cell, [question.index for question in questions])
+        resumed = run.keep_samples(cell, questions, model, tokenizer)
+        clock = CellClock(run.store.sample_costs(cell))
         done, first = {sample.index for sample in resumed}, next((s for s in resumed if s.failed is None), None)
         run.progress.begin_cell(cell, len(done))
         missing = [question for question in questions if question.index not in done]
@@ -56,18 +54,17 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
                 if fault := score_keys_differ((first, sample)):
                     task = type(cell.step.task.obj).__name__
                     raise Deferred(f"{task}.score gave {fault}: give it for every sample, or say failed")
-            run.store.append(cell, sample)
+            run.store.append(cell, sample, clock.count(sample.index, sample.tokens))
             run.progress.count_sample(cell)
-            clock.count(sample.tokens)
         run.store.finish(cell, [question.index for question in questions])
         finished = True
     except Deferred as refusal:
         run.store.defer(cell, refusal.reason)
     except Refused as refusal:
         run.store.refuse(cell, refusal.reason)
-    finally:  # an interrupted cell has a cost, too
-        seconds = clock.seconds
-        peak = model.peak()
-        if finished or peak is not None:  # a worker may die with its last answer given: only its memory is unknown
-            run.record_cost(cell, clock, peak or MemoryPeak(bytes=None, own=False))
+        refused = True
+    # What an interrupted or deferred cell has taken lies with its samples. A worker may die with its last answer given.
+    seconds, peak = clock.own_seconds, model.peak()
+    if finished or (refused and peak is not None):
+        run.record_cost(cell, clock, peak or MemoryPeak(bytes=None, own=False))
     run.end_cell(cell, seconds if finished and not done else None)

@@ -1,6 +1,5 @@
 """A job's cells with their workload, before the model is loaded; and what the run will cost."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,13 +16,14 @@ from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
 from lexbench.core.text import count_with_noun, join_first_few
-from lexbench.core.version import __version__
+from lexbench.core.version import full_version
 from lexbench.methods.composition import Method
 from lexbench.methods.scaled import attention_of, grows_with_length
 from lexbench.runner.cells import BackendFacts, Component, MethodComponent, OpenCell, PlannedCell, Workload
 from lexbench.runner.forecast import cell_workload, format_duration, operations_per_second, parameter_count
 from lexbench.runner.job import Job
 from lexbench.runner.questions import outline_or_reason, questions_or_reason
+from lexbench.store.folder_faults import job_name
 from lexbench.store.store import Store
 from lexbench.taskkit.prompt import context_prefix
 
@@ -268,6 +268,7 @@ def write_job_file(store: Store, job: Job, backend: BackendFacts, cells: Sequenc
         {
             "cell": cell.id,
             **{name: getattr(cell, name) for name in names},
+            "protocol": cell.protocol,
             "method": str(cell.method),
             "tokens": cell.step.workload.tokens,
         }
@@ -276,8 +277,7 @@ def write_job_file(store: Store, job: Job, backend: BackendFacts, cells: Sequenc
     page = {"config": job.config, "provenance": {**machine.collect_provenance(), **measured}, "cells": planned}
     text = json.dumps(page, indent=1, sort_keys=True, default=str)
     # By the settings alone: the same job has one page, whatever measures it.
-    name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    store.write_text(f"jobs/{name}.json", f"{text}\n")
+    store.write_text(f"jobs/{job_name(job.config)}.json", f"{text}\n")
 
 
 def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell:
@@ -320,9 +320,10 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
         dtype=backend.dtype,
         kernel=backend.kernel,
         corpus=corpus.label if corpus else None,
-        version=__version__,
+        version=full_version(),
         identity=identity,
         step=step,
+        weights_known=backend.weights_known,
     )
 
 

@@ -16,10 +16,9 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,23 +88,6 @@ def _question_count(file: Path) -> int:
     except (OSError, ValueError, LookupError, TypeError):
         return 0
     return n if isinstance(n, int) else 0
-
-
-def is_same_question(one: AnyQuestion, other: AnyQuestion) -> bool:
-    """Whether two questions agree in kind, number, cluster, tokens and all else that they hold."""
-    return type(one) is type(other) and all(
-        _is_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
-    )
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_is_equal(value, other[key]) for key, value in one.items())
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_is_equal, one, other))
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    return bool(one == other)
 
 
 @dataclass(frozen=True, eq=False)

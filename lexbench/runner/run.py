@@ -1,23 +1,28 @@
 """A run: the open cells of a job, and what is known without measuring them."""
 
+import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from lexbench.core.task import AnyQuestion
-from lexbench.runner.answers import MemoryPeak
+from lexbench.core.record import Sample
+from lexbench.core.task import AnyQuestion, Tokenizer
+from lexbench.core.text import count_with_noun
+from lexbench.runner.answers import Answerer, MemoryPeak, sample_of_answer
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.clock import CellClock
 from lexbench.runner.early_stop import CollapseLengths
 from lexbench.runner.job import Job
+from lexbench.runner.kept import is_same_model, kept_answers
 from lexbench.runner.progress import Progress
 from lexbench.runner.queue import CellQueue
-from lexbench.runner.reuse import Twins, cells_with_fewer_questions, is_same_question
+from lexbench.runner.reuse import Twins, cells_with_fewer_questions
 from lexbench.stats import costs
 from lexbench.stats.costs import Cost
 from lexbench.store.store import Store
 
+log = logging.getLogger(__name__)
 _twins = Twins()
 """Finished cells of all jobs of this process."""
 
@@ -88,50 +93,86 @@ class RunState:
             return True
         return False
 
-    def adopt_samples(
-        self, cell: OpenCell, questions: Sequence[AnyQuestion], questions_of: Callable[[int], Sequence[AnyQuestion]]
-    ) -> None:
-        """Begin a claimed cell with the samples of a finished one that asked fewer of its questions.
+    def keep_samples(
+        self, cell: OpenCell, questions: Sequence[AnyQuestion], model: Answerer, tokenizer: Tokenizer
+    ) -> list[Sample]:
+        """Samples with which a claimed cell begins: its own of an interrupted run, or those of a smaller cell.
 
-        Of the cells that differ in the number of questions alone, the greatest tells; failed samples are asked again.
-        The cost of a cell whose samples are all taken is taken, too.
+        None that is of another question than today's; none at all where the identity does not tell the weights, and
+        the model does not answer two of them as they say. ConfigError for one whose index is not asked.
 
         Args:
-            cell: the cell; one that has samples already is left as it is.
+            cell: the cell.
             questions: all of its questions.
-            questions_of: gives the questions of a cell of any other number of questions.
+            model: with the cell's method applied.
+            tokenizer: of the model.
         """
-        if not self.job.reuse or cell.identity["attention"] is None or self.store.resume(cell):
+        own = self.store.resume(cell, [question.index for question in questions])
+        kept = self._believed(cell, own, questions, model, tokenizer)
+        if len(kept) < len(own):
+            costs_of_own = self.store.sample_costs(cell)
+            self.store.restart(cell)
+            for sample in kept:
+                self.store.append(cell, sample, costs_of_own.get(sample.index))
+        if not kept:
+            self._adopt_samples(cell, questions, model, tokenizer)
+        return self.store.resume(cell)
+
+    def _believed(
+        self,
+        cell: OpenCell,
+        samples: Sequence[Sample],
+        questions: Sequence[AnyQuestion],
+        model: Answerer,
+        tokenizer: Tokenizer,
+    ) -> list[Sample]:
+        """Those of a cell's kept samples that a run may go on from; what is left out is logged."""
+
+        def ask(some: Sequence[AnyQuestion]) -> list[Sample]:
+            task = cell.step.task.obj
+            return [sample_of_answer(task, tokenizer, *answered) for answered in model.answers(cell, some)]
+
+        kept = kept_answers(samples, questions, tokenizer)
+        answered = [sample for sample in kept if sample.failed is None]
+        where = f"{cell.method} {cell.task} at {cell.length}"
+        if len(kept) < len(samples):
+            odd = count_with_noun(len(samples) - len(kept), "sample")
+            log.warning("%s: %s of an earlier run asked something else: asked again", where, odd)
+        if cell.weights_known or not answered or is_same_model(answered, questions, ask):
+            return kept
+        log.warning("%s: the server does not answer as in an earlier run: all is asked again", where)
+        return []
+
+    def _adopt_samples(
+        self, cell: OpenCell, questions: Sequence[AnyQuestion], model: Answerer, tokenizer: Tokenizer
+    ) -> None:
+        """Begin a cell with the samples of a finished one that asked fewer of its questions, and with their costs.
+
+        Of the cells that differ in the number of questions alone, the greatest tells; failed samples are asked again.
+        """
+        if not self.job.reuse or cell.identity["attention"] is None:
             return
         fewer = cells_with_fewer_questions(self.store.folder, cell)
         smaller = next((each for each in fewer if self.store.is_finished(each)), None)
         found = self.store.load({smaller.id}) if smaller else []
         if smaller is None or not found or found[0].refused is not None:
             return
-        asked = {question.index: question for question in questions}
-        same = {
-            question.index
-            for question in questions_of(smaller.n)
-            if question.index in asked and is_same_question(question, asked[question.index])
-        }
-        adopted = [sample for sample in found[0].samples if sample.index in same and sample.failed is None]
+        answered = [sample for sample in found[0].samples if sample.failed is None]
+        adopted = self._believed(cell, answered, questions, model, tokenizer)
+        cost = self._costs.get(smaller.id)
+        known = cost.samples() if cost else {}
         for sample in adopted:
-            self.store.append(cell, sample)
-        if len(adopted) == len(found[0].samples) and (cost := self._costs.get(smaller.id)):
+            self.store.append(cell, sample, known.get(sample.index))
+        # A row of an earlier version does not tell whose its timings are.
+        if cost and not known and len(adopted) == len(found[0].samples):
             self._keep_cost(cell, cost)
 
     def record_cost(self, cell: OpenCell, clock: CellClock, peak: MemoryPeak) -> None:
-        """Keep what measuring a cell has taken, this time."""
-        cost = Cost(
-            seconds=clock.seconds,
-            tokens=clock.tokens,
-            peak_bytes=peak.bytes,
-            own_peak=peak.own,
-            timings=tuple(clock.timings),
-        )
+        """Keep what measuring a cell has taken, in all its parts."""
+        cost = Cost.of_samples(clock.costs, clock.seconds, peak.bytes, peak.own)
         with self._lock:
             self._keep_cost(cell, cost)
-            before = self._costs.get(cell.id)  # of an interrupted run
+            before = self._costs.get(cell.id)  # of an interrupted run of an earlier version
             self._costs[cell.id] = cost if before is None else costs.add_costs(before, cost)
 
     def end_cell(self, cell: OpenCell, seconds: float | None = None) -> None:
@@ -149,4 +190,4 @@ class RunState:
             _twins.learn(self.store.folder, cell)
 
     def _keep_cost(self, cell: OpenCell, cost: Cost) -> None:
-        self.store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak, cost.timings)
+        self.store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak, cost.timings, cost.indices)

@@ -1,7 +1,9 @@
 """Costs: seconds and memory of each cell, per token and beside the quality.
 
-A run's costs.jsonl has a row each time that a process measured a cell, or the rest of one that was interrupted.
-Seconds and tokens of a cell's rows are added up. They are wall-clock seconds of one machine under whatever else it did:
+A run's costs.jsonl has a row for each finished cell. What an unfinished cell has taken lies with its samples, so that a
+process that is killed loses no second of an answer that it has kept; the row holds all parts of a cell that was
+interrupted, and what its first answers have taken in a smaller cell. Earlier versions wrote a row for each part:
+seconds and tokens of a cell's rows are added up. They are wall-clock seconds of one machine under whatever else it did:
 compare them inside one run only. A row also holds the seconds and tokens of each answer. These repeated timings give
 seconds per token, sum of seconds / sum of tokens, its interval: the timings are resampled. A cell that was timed once
 has none, and is not compared. Answers that arrive at once were computed together, in a batch: they are one timing.
@@ -31,13 +33,11 @@ from lexbench.stats.intervals import CONFIDENCE_LEVEL, Interval, resample_totals
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.records import run_folders
 from lexbench.stats.tables import Table
+from lexbench.store.format import MAX_COST_AMOUNT, SampleCost
 
 log = logging.getLogger(__name__)
 SAME_BATCH_WAIT_SHARE = 0.05
 """Share of the wait for a batch's first answer below which the next answer belongs to that batch."""
-
-MAX_COST_AMOUNT = 1e15
-"""Largest seconds, tokens and bytes of a row: more than any machine has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,35 @@ class Cost:
     """Rows behind it: more than one where it was resumed or measured again."""
     timings: tuple[tuple[float, int], ...] = ()
     """Seconds and tokens of each answer; of a row without them those of the whole row."""
+    indices: tuple[int, ...] = ()
+    """Of the question of each timing; () where a row does not tell them, as those of earlier versions."""
+
+    @classmethod
+    def of_samples(
+        cls, costs: Mapping[int, SampleCost], seconds: float, peak_bytes: int | None, own_peak: bool
+    ) -> "Cost":
+        """The cost of a cell of whose answers each has a cost, by index."""
+        timings = tuple((each.answer_seconds, each.tokens) for each in costs.values())
+        tokens = sum(each.tokens for each in costs.values())
+        return cls(
+            seconds=seconds,
+            tokens=tokens,
+            peak_bytes=peak_bytes,
+            own_peak=own_peak,
+            timings=timings,
+            indices=tuple(costs),
+        )
+
+    def samples(self) -> dict[int, SampleCost]:
+        """The cost of each answer by index: its own seconds, and an even share of those that are no answer's.
+
+        Empty where the indices of the timings are not told.
+        """
+        if not self.indices or len(self.indices) != len(self.timings):
+            return {}
+        rest = max(0.0, self.seconds - math.fsum(each for each, _ in self.timings)) / len(self.timings)
+        pairs = zip(self.indices, self.timings, strict=True)
+        return {index: SampleCost(each + rest, each, tokens) for index, (each, tokens) in pairs}
 
     @property
     def seconds_per_token(self) -> float | None:
@@ -154,6 +183,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
                 peak_bytes=None if row["peak_bytes"] is None else int(row["peak_bytes"]),
                 own_peak=row.get("own_peak") is True,
                 timings=tuple(timings),
+                indices=tuple(int(each) for each in row.get("indices") or ()),
             )
             numbers = [seconds, tokens, cost.peak_bytes or 0, *itertools.chain.from_iterable(timings)]
             if not all(0 <= number <= MAX_COST_AMOUNT for number in numbers):
@@ -172,6 +202,7 @@ def add_costs(before: Cost, after: Cost) -> Cost:
         own_peak=before.own_peak and after.own_peak,
         measurements=before.measurements + after.measurements,
         timings=before.timings + after.timings,
+        indices=before.indices + after.indices,
     )
 
 

@@ -249,10 +249,11 @@ def record_problems(cells: Iterable[FinishedCell]) -> dict[str, str]:
     # A cell that is wrong by itself has no say in what the others were asked.
     for name, said in questions_differ(each for each in known if not found[each.cell.id]).items():
         found[name].append(said)
-    return {each.cell.id: _line(each, found[each.cell.id]) for each in known if found[each.cell.id]}
+    return {each.cell.id: fault_line(each, found[each.cell.id]) for each in known if found[each.cell.id]}
 
 
-def _line(finished: FinishedCell, said: list[str]) -> str:
+def fault_line(finished: FinishedCell, said: Sequence[str]) -> str:
+    """A cell's faults in one line, with the remedy."""
     cell = finished.cell
     more = f", and {len(said) - 1} more faults" if len(said) > 1 else ""
     name = f"{cell.id} ({plain_text(f'{cell.method} {cell.task}')} at {cell.length}, seed {cell.seed})"

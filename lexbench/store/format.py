@@ -40,6 +40,8 @@ SAMPLE_COLUMNS = pa.schema(
         pa.field("hit_room", pa.bool_()),
         pa.field("depth", pa.float64()),
         pa.field("facts", pa.string(), nullable=False),
+        pa.field("question", pa.string()),
+        pa.field("checksum", pa.string()),
     ]
 )
 """The fields of a sample; `scores`, `floors`, `statistics` and `facts` are JSON. Old files lack later fields."""
@@ -49,6 +51,24 @@ MAX_FAST_COMPRESSED_BYTES = 1 << 14
 
 COLUMNS_WITH_REPEATED_VALUES = [name for name in SAMPLE_COLUMNS.names if name != "nll"]
 """Columns that Parquet writes with a dictionary of their values; losses of tokens hardly repeat."""
+
+
+MAX_COST_AMOUNT = 1e15
+"""Largest seconds, tokens and bytes of a cost: more than any machine has."""
+COST_KEY = "cost"
+"""Key of an unfinished cell's line beside the fields of its sample: seconds, of these for the answer, and tokens."""
+
+
+@dataclass(frozen=True)
+class SampleCost:
+    """What one answer has taken."""
+
+    seconds: float
+    """Since the answer before it, or since the cell's start."""
+    answer_seconds: float
+    """Of these, from the request for the answer until it was there."""
+    tokens: int
+    """Read and written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +99,7 @@ def cell_table(
     once = {sample.index: sample for sample in samples}
     rows = []
     for _, sample in sorted(once.items()):
-        row = _sample_row(sample)
+        row = sample_values(sample)
         rows.append(row | {name: as_json(row[name]) for name in ("scores", "floors", "statistics", "facts")})
     about = {"cell": as_json(cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     if asked is not None:
@@ -252,7 +272,7 @@ def _cell(row: Mapping[str, Any], file: Path) -> Cell:
     return read_cell(row, "its identity")
 
 
-def _sample_row(sample: Sample) -> dict[str, Any]:
+def sample_values(sample: Sample) -> dict[str, Any]:
     """The fields of a sample as values that JSON can hold, but for `nll`."""
     row = {field.name: getattr(sample, field.name) for field in fields(sample)}
     more = {"parts": list(sample.parts), "floors": dict(sample.floors), "statistics": _pack_arrays(sample.statistics)}
@@ -281,7 +301,7 @@ def check_sample(sample: Sample) -> None:
     """AssertionError unless the sample's fields have their types, and can be written: JSON values, whole characters."""
     try:
         checked_field_values(Sample, {field.name: getattr(sample, field.name) for field in fields(sample)}, "a sample")
-        as_json({**_sample_row(sample), "nll": None})
+        as_json({**sample_values(sample), "nll": None})
         assert sample.nll is None or sample.nll.dtype == np.float32, f"nll must be float32, got {sample.nll.dtype}"
         for text in (sample.cluster, sample.failed, sample.output, sample.prompt, *sample.parts):
             (text or "").encode()
@@ -294,9 +314,11 @@ def cell_line(cell: Cell) -> bytes:
     return as_json(cell_row(cell)).encode() + b"\n"
 
 
-def sample_line(sample: Sample) -> bytes:
-    """A further line of an unfinished cell's file."""
-    row = _sample_row(sample)
+def sample_line(sample: Sample, cost: SampleCost | None = None) -> bytes:
+    """A further line of an unfinished cell's file, with what the sample has taken."""
+    row = sample_values(sample)
+    if cost is not None:
+        row[COST_KEY] = [round(cost.seconds, 6), round(cost.answer_seconds, 6), cost.tokens]
     if sample.nll is not None:
         assert sample.nll.dtype == np.float32, f"nll of {sample.nll.dtype}"
         row["nll"] = _base64(sample.nll)
@@ -320,6 +342,7 @@ def parse_cell_line(line: bytes, file: Path) -> Cell:
 def parse_sample_line(line: bytes, file: Path) -> Sample:
     """The sample from a further line; ConfigError with the file name."""
     row = _parse_json_line(line, file)
+    row.pop(COST_KEY, None)
     _check_known_fields(row, [field.name for field in fields(Sample)], file)
     try:
         row.update(parts=tuple(row.get("parts", ())), statistics=_unpack_arrays(row.get("statistics", {})))
@@ -330,6 +353,17 @@ def parse_sample_line(line: bytes, file: Path) -> Sample:
         raise ConfigError(
             f"samples {file} hold a wrong line ({_first_sentence(error)}): delete it, run again"
         ) from error
+
+
+def parse_sample_cost(line: bytes, file: Path) -> tuple[int, SampleCost] | None:
+    """Index and cost of the sample in a line that `parse_sample_line` accepts; None where it tells none."""
+    row = _parse_json_line(line, file)
+    try:
+        seconds, waited, tokens = row[COST_KEY]
+        numbers = float(seconds), float(waited), int(tokens)
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
+    return (row["index"], SampleCost(*numbers)) if all(0 <= each < MAX_COST_AMOUNT for each in numbers) else None
 
 
 def _first_sentence(error: BaseException) -> str:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -28,15 +28,18 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_regular, clear_leftovers, lock_file, read_bytes, write_bytes, write_text
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.store import format
+from lexbench.store.folder_format import check_format, write_format
 from lexbench.store.format import (
     MAX_FAST_COMPRESSED_BYTES,
     FinishedCell,
+    SampleCost,
     as_json,
     cell_line,
     cell_parquet,
     cell_table,
     file_is_settled,
     parse_cell_line,
+    parse_sample_cost,
     parse_sample_line,
     sample_line,
     table_parquet,
@@ -69,10 +72,14 @@ class _ClosedCell:
 
 
 class Store:
-    """Files of one run folder, created when there is something to write; OSError (e.g. a full disk) is not caught."""
+    """Files of one run folder, created when there is something to write; OSError (e.g. a full disk) is not caught.
+
+    ConfigError for a folder of a newer format (`lexbench.store.folder_format`).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
+        check_format(self.folder)
         self.problems: list[str] = []
         """One line per file that `load` or `unfinished` could not read, since the last `load`."""
         self._packed = CellPack(self.folder)
@@ -133,7 +140,7 @@ class Store:
         check_regular(file)
         while True:
             self._check_folder()
-            file.parent.mkdir(parents=True, exist_ok=True)
+            write_format(self.folder)
             self._made = True
             with ExitStack() as stack:
                 held = stack.enter_context(file.open("ab"))
@@ -191,8 +198,23 @@ class Store:
             os.truncate(file, size)
         return samples
 
-    def append(self, cell: Cell, sample: Sample) -> None:
-        """Append one sample of an unfinished cell. Does nothing if another process has finished the cell.
+    def sample_costs(self, cell: Cell) -> dict[int, SampleCost]:
+        """What the samples of an unfinished cell have taken, by index, in their order, as far as their lines tell."""
+        file = self._file(cell, "jsonl")
+        if not file.exists():
+            return {}
+        found = (parse_sample_cost(line, file) for line in _whole_lines(file).splitlines()[1:])
+        return dict(each for each in found if each is not None)
+
+    def restart(self, cell: Cell) -> None:
+        """Drop the samples of a claimed unfinished cell."""
+        with suppress(FileNotFoundError):
+            os.truncate(self._file(cell, "jsonl"), 0)
+
+    def append(self, cell: Cell, sample: Sample, cost: SampleCost | None = None) -> None:
+        """Append one sample of an unfinished cell, with what it has taken, which only the unfinished cell's file holds.
+
+        Does nothing if another process has finished the cell.
 
         ConfigError if the file with the earlier samples has disappeared.
         """
@@ -201,11 +223,11 @@ class Store:
             if self.is_finished(cell):
                 return
             raise self._moved_error()
-        file.parent.mkdir(parents=True, exist_ok=True)
+        write_format(self.folder)
         with file.open("ab") as stream:
             if stream.tell() == 0:
                 stream.write(cell_line(cell))
-            stream.write(sample_line(sample))
+            stream.write(sample_line(sample, cost))
 
     def finish(self, cell: Cell, asked: Collection[int]) -> None:
         """Turn the appended samples into the file of the finished cell.
@@ -237,11 +259,12 @@ class Store:
         peak_bytes: int | None,
         own_peak: bool = False,
         timings: Sequence[tuple[float, int]] = (),
+        indices: Sequence[int] = (),
     ) -> None:
         """Append the costs of one measurement of the cell.
 
         `peak_bytes` is None if another process has the memory. `own_peak`: the peak is since the start of the cell, not
-        of the process. `timings` are seconds and tokens of each answer.
+        of the process. `timings` are seconds and tokens of each answer, `indices` the numbers of their questions.
         """
         row = {
             "cell": cell.id,
@@ -250,6 +273,7 @@ class Store:
             "peak_bytes": peak_bytes,
             "own_peak": own_peak,
             "timings": [[round(each, 6), count] for each, count in timings],
+            **({"indices": list(indices)} if indices else {}),
         }
         self._check_folder()
         with (self.folder / "costs.jsonl").open("a+b") as stream:
@@ -260,11 +284,16 @@ class Store:
     def load(self, ids: Collection[str] | None = None, packed: bool = True) -> list[FinishedCell]:
         """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`.
 
-        Without `packed` each is read from its own file, though the pack may hold it.
+        Without `packed` each is read from its own file, though the pack may hold it; with it, many cells that no pack
+        holds are packed first, so that only the first reader opens all files.
         """
         if ids is None or not self._closed.keys().isdisjoint(ids):
             self._flush()
-        return self._read(cell_file_states(self.folder / "cells", ids), packed)
+        now = cell_file_states(self.folder / "cells", ids)
+        if packed and ids is None:
+            with suppress(OSError):  # a folder that only others may write
+                self._packed.add_new_cells(now, self._known_tables(now))
+        return self._read(now, packed)
 
     def _read(self, wanted: Mapping[str, FileState], packed: bool = True) -> list[FinishedCell]:
         """Finished cells by the states of their files, as `load` does."""
@@ -399,6 +428,7 @@ class Store:
             return False
         if self._has_vanished(cell):
             raise self._moved_error()
+        write_format(self.folder)
         write_bytes(self._file(cell, "parquet"), content)
         return True
 

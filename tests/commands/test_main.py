@@ -10,7 +10,7 @@ import pytest
 
 from lexbench.commands import main
 from lexbench.core.errors import ConfigError
-from lexbench.core.version import __version__
+from lexbench.core.version import full_version
 from tests.commands.program import CHANCE, Command
 
 
@@ -392,7 +392,7 @@ def test_a_bug_of_ours_shows_its_traceback_and_says_that_it_is_ours(
     (log,) = tmp_path.glob("lexbench-bug-*.log")
     assert said.splitlines()[-1] == f"lexbench: this is a bug of lexbench, please report it, with {log}"
     assert "Traceback" in said and f"{type(error).__name__}: {error}" in said
-    assert log.read_text().startswith(f"lexbench {__version__}, Python ")
+    assert log.read_text().startswith(f"lexbench {full_version()}, Python ")
     assert "doctor 'a folder'" in log.read_text() and "in slip" in log.read_text()
 
 

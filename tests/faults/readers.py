@@ -611,7 +611,7 @@ def _uploaded(folder: Path) -> None:
     Hub(str(folder), split="train").fingerprint()
 
 
-CELLS = ("cells/*", "jobs/*.json", "costs.jsonl", "records.jsonl", "verified.json")
+CELLS = ("cells/[!.]*", "jobs/*.json", "costs.jsonl", "records.jsonl", "verified.json")
 READERS = [
     Reader("leaderboard", run_folder, CELLS, command("leaderboard", "{folder}", "--out", "{out}/board.md")),
     Reader(
@@ -631,7 +631,7 @@ READERS = [
     Reader(
         "check a run",
         baseline,
-        ("run/cells/*", "run/jobs/*"),
+        ("run/cells/[!.]*", "run/jobs/*"),
         command("check", "{folder}/run", "--baseline", "{folder}/baseline.json"),
     ),
     Reader(
@@ -643,7 +643,7 @@ READERS = [
     Reader(
         "check --update",
         baseline,
-        ("run/cells/*", "run/jobs/*"),
+        ("run/cells/[!.]*", "run/jobs/*"),
         command("check", "{folder}/run", "--baseline", "{out}/b.json", "--update"),
     ),
     Reader(
@@ -661,7 +661,7 @@ READERS = [
     Reader(
         "run goes on",
         unfinished,
-        ("cells/*", "jobs/*", "costs.jsonl"),
+        ("cells/[!.]*", "jobs/*", "costs.jsonl"),
         command("run", "backend=chance", "task=passkey", "lengths=[128]", "n=2", "results={folder}"),
         keeps=False,
         tries=3,

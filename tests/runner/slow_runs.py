@@ -51,7 +51,7 @@ def command(folder: Path) -> list[str]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Everything that numbers come from, by name."""
-    files = [*(folder / "cells").iterdir(), folder / "records.jsonl"]
+    files = [*(folder / "cells").glob("[!.]*"), folder / "records.jsonl"]
     return {file.name: file.read_bytes() for file in files}
 
 

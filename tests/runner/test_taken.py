@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.task import Answer, AnyQuestion, Choose, Generate, Loglikelihood, LoglikelihoodAnswer
-from lexbench.runner.reuse import PrefixAnswers, ScoredText, Twins, cheapest_order, is_same_question, samples_hash
+from lexbench.runner.reuse import PrefixAnswers, ScoredText, Twins, cheapest_order, samples_hash
 from tests.runner.open_cells import open_cell
 
 TEXT = np.array([9, 3, 4, 5, 6, 7, 8])
@@ -111,19 +111,3 @@ def test_an_identity_is_hashed_whatever_the_order_of_its_keys() -> None:
     one = open_cell("none", 256, attention={"scale": 1.5, "layers": [0, 1]})
     turned = json.loads(json.dumps(one.identity, sort_keys=True))
     assert samples_hash(replace(one, identity=dict(reversed(turned.items())))) == samples_hash(one)
-
-
-def test_questions_are_the_same_only_where_all_that_they_hold_is() -> None:
-    one = Generate(index=0, cluster="a", prompt=TEXT, max_new_tokens=3, facts={"ids": (TEXT, 1)}, until=("x",))
-    assert is_same_question(one, replace(one, prompt=TEXT.copy(), facts={"ids": (TEXT.copy(), 1)}))
-    changed: dict[str, Any] = {
-        "index": 1,
-        "cluster": "b",
-        "prompt": TEXT[::-1],
-        "max_new_tokens": 4,
-        "facts": {"ids": (TEXT[::-1], 1)},
-        "until": ("x", "y"),
-    }
-    for name, value in changed.items():
-        assert not is_same_question(one, replace(one, **{name: value})), name
-    assert not is_same_question(one, replace(one, prompt=TEXT[:3])) and not is_same_question(one, part(5, 2))

@@ -229,3 +229,38 @@ def test_records_that_nothing_has_changed_are_left_alone(tmp_path: Path) -> None
     store.refuse(a_cell(2), "asked anew: it was put off before")
     store.write_records(records_of)
     assert b"asked anew" in records.read_bytes()
+
+
+def test_the_first_reader_packs_a_folder_without_a_pack(store: Store, tmp_path: Path) -> None:
+    """From the second on no file of a packed cell is opened."""
+    whole = [held(each) for each in store.load()]
+    (tmp_path / "packed.parquet").unlink()
+    assert [held(each) for each in Store(tmp_path).load()] == whole
+    assert (tmp_path / "packed.parquet").exists()
+    opened: list[str] = []
+    plain_read = format.read_cell_file
+
+    def noted(file: Path, *_: object) -> FinishedCell:
+        opened.append(file.stem)
+        return plain_read(file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(format, "read_cell_file", noted)
+        assert [held(each) for each in Store(tmp_path).load()] == whole
+    assert len(opened) == 1  # the large one
+
+
+def test_a_reader_packs_nothing_of_some_cells_by_name_nor_where_it_may_not_write(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "packed.parquet").unlink()
+    names = sorted(cell_file_states(tmp_path / "cells"))
+    assert len(Store(tmp_path).load(names[:80])) == 80
+    assert not (tmp_path / "packed.parquet").exists()
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(packed, "write_bytes", refused)
+    assert len(Store(tmp_path).load()) == len(names)
+    assert not (tmp_path / "packed.parquet").exists()

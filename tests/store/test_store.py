@@ -268,7 +268,9 @@ def test_a_cell_that_another_process_has_finished_stays_as_it_is(tmp_path: Path)
     fill(tmp_path, this, SAMPLES).finish(this, indices(SAMPLES))
     before = (tmp_path / "cells" / f"{this.id}.parquet").read_bytes()
     fill(tmp_path, this, SAMPLES[:1]).finish(this, indices(SAMPLES))  # the slower one's last sample
-    assert {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()} == {f"{this.id}.parquet": before}
+    assert {file.name: file.read_bytes() for file in (tmp_path / "cells").glob("[!.]*")} == {
+        f"{this.id}.parquet": before
+    }
 
 
 def test_a_cell_that_lacks_samples_is_not_finished(tmp_path: Path) -> None:
@@ -374,7 +376,8 @@ def test_leftovers_of_a_process_killed_while_it_finished_a_cell_are_cleared(tmp_
     assert not temporary.exists()
     (tmp_path / "records.jsonl").unlink()
     store.write_records(lambda _: [])
-    assert [file.name for file in (tmp_path / "cells").iterdir()] == [f"{this.cell.id}.parquet"]
+    assert not written.exists()
+    assert [file.name for file in (tmp_path / "cells").glob("[!.]*")] == [f"{this.cell.id}.parquet"]
 
 
 @pytest.mark.slow
@@ -391,8 +394,8 @@ def test_writers_of_different_cells_do_not_hurt_one_another(tmp_path: Path) -> N
     ]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     keep(tmp_path / "one", [finished("last_segment", m, k, n=8) for m in ("none", "ntk") for k in (128, 256, 512)])
-    both = {file.name: file.read_bytes() for file in (tmp_path / "both/cells").iterdir()}
-    one = {file.name: file.read_bytes() for file in (tmp_path / "one/cells").iterdir()}
+    both = {file.name: file.read_bytes() for file in (tmp_path / "both/cells").glob("[!.]*")}
+    one = {file.name: file.read_bytes() for file in (tmp_path / "one/cells").glob("[!.]*")}
     assert len(both) == 10
     assert one.items() <= both.items()
     assert len((tmp_path / "both/costs.jsonl").read_text().splitlines()) == 10
@@ -422,7 +425,7 @@ def test_records_are_sorted_and_their_lines_are_strict_json(tmp_path: Path) -> N
 def test_costs_are_kept_apart(tmp_path: Path) -> None:
     this = finished("passkey", "none", 256, n=2)
     store = keep(tmp_path, [this])
-    before = {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()}
+    before = {file.name: file.read_bytes() for file in (tmp_path / "cells").glob("[!.]*")}
     store.cost(this.cell, seconds=2.0, tokens=512, peak_bytes=1 << 30)
     rows = [json.loads(line) for line in (tmp_path / "costs.jsonl").open()]
     assert rows[1] == {
@@ -433,7 +436,7 @@ def test_costs_are_kept_apart(tmp_path: Path) -> None:
         "own_peak": False,
         "timings": [],
     }
-    assert {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()} == before
+    assert {file.name: file.read_bytes() for file in (tmp_path / "cells").glob("[!.]*")} == before
 
 
 def test_other_tools_read_a_cell_as_a_table(tmp_path: Path) -> None:
@@ -500,7 +503,7 @@ def test_files_of_newer_versions_are_problems_with_a_remedy(tmp_path: Path) -> N
 
 def test_committed_cells_are_such_files_and_give_records() -> None:
     store = Store(Path(__file__).parent.parents[1] / "results/reference/lexlet")
-    names = sorted(file.stem for file in (store.folder / "cells").iterdir())[:8]
+    names = sorted(file.stem for file in (store.folder / "cells").glob("[!.]*"))[:8]
     found = store.load(names)
     assert [each.cell.id for each in found] == names
     assert store.problems == []
@@ -520,7 +523,7 @@ def test_records_are_written_where_something_has_changed(tmp_path: Path) -> None
     cells = [finished("passkey", "none", length, n=3) for length in (256, 512)]
     keep(tmp_path, [*cells, FinishedCell(cell("passkey", "pi", 256), [], "no way")])
     file = tmp_path / "records.jsonl"
-    for left in (tmp_path / "cells").iterdir():
+    for left in (tmp_path / "cells").glob("[!.]*"):
         os.utime(left, (1, 1))  # long before
     whole, first = file.read_text(), file.stat().st_mtime_ns
 
@@ -576,7 +579,7 @@ def test_a_claim_that_ends_early_leaves_its_samples_and_one_without_samples_leav
         assert mine
         with Store(tmp_path).claim(this) as twice:
             assert not twice
-    assert list((tmp_path / "cells").iterdir()) == []
+    assert list((tmp_path / "cells").glob("[!.]*")) == []
     with store.claim(this):
         store.append(this, SAMPLES[0])
         with Store(tmp_path).claim(this) as twice:

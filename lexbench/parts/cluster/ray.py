@@ -29,7 +29,7 @@ from lexbench.core.values import is_whole
 from lexbench.core.version import __version__
 from lexbench.runner.answers import LoadedModel, MemoryPeak
 from lexbench.runner.backend_pool import open_backend, share_backends
-from lexbench.runner.cells import BackendFacts, OpenCell
+from lexbench.runner.cells import REQUIRED_BACKEND_FACTS, BackendFacts, OpenCell
 from lexbench.runner.job import Job
 from lexbench.runner.loop import measure_run
 from lexbench.runner.run import RunState
@@ -39,7 +39,7 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 """Seconds in which a cluster's head must answer."""
 INHERITED_ENVIRONMENT_PREFIXES = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
 """Beginnings of environment variables that workers take over."""
-COMPARED_BACKEND_FACTS = [each.name for each in fields(BackendFacts) if each.name not in ("tokenizer", "file")]
+COMPARED_BACKEND_FACTS = [name for name in REQUIRED_BACKEND_FACTS if name != "tokenizer"]
 """Facts that workers must agree in; the tokenizer and the hash of a plug-in's code are the driver's."""
 
 
@@ -99,11 +99,12 @@ class Worker:
         self._life = ExitStack()  # of the process: all later jobs share one backend
         self._life.enter_context(share_backends())
 
-    def load(self, model: Model, backend: Mapping[str, Any], longest: int, reuse: bool) -> dict[str, str]:
+    def load(self, model: Model, backend: Mapping[str, Any], longest: int, reuse: bool) -> dict[str, Any]:
         """Load the model of a job; facts of its backend, and the node's name."""
         loaded = open_backend(model, backend, longest)
         self._model = LoadedModel(loaded, Preflight(None, loaded, __version__), reuse)
-        return {name: getattr(loaded, name) for name in COMPARED_BACKEND_FACTS} | {"node": os.uname().nodename}
+        facts = {name: getattr(loaded, name) for name in COMPARED_BACKEND_FACTS}
+        return facts | {"weights_known": getattr(loaded, "weights_known", True), "node": os.uname().nodename}
 
     def attend(self, cell: OpenCell) -> None:
         """Apply the cell's method, after its checks."""
@@ -191,7 +192,7 @@ class RemoteModel:
         """Have a worker load the model."""
         job = self._job
         self.node, self.alive = "a node", True
-        self.facts: dict[str, str] | None = None
+        self.facts: dict[str, Any] | None = None
         self._actor = self._cluster.worker()
         self.loading = self._actor.load.remote(job.model, dict(job.backend), max(job.lengths), job.reuse)
 
@@ -203,7 +204,7 @@ class RemoteModel:
     def is_loaded(self, seconds: float) -> bool:
         """Whether the model is loaded, or will be in so many seconds; LostWorkerError where the worker has died."""
         if self.facts is None and self._cluster.ray.wait([self.loading], timeout=seconds)[0]:
-            facts: dict[str, str] = self._get_result(self.loading)
+            facts: dict[str, Any] = self._get_result(self.loading)
             self.node, self.facts = facts.pop("node"), facts
         return self.facts is not None
 

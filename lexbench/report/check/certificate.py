@@ -9,7 +9,7 @@ from typing import Any
 
 from lexbench.core.files import sha256
 from lexbench.core.method_key import BASELINE_METHOD
-from lexbench.core.version import __version__
+from lexbench.core.version import full_version
 from lexbench.report.check.check import Check
 from lexbench.report.check.text import reason_text
 from lexbench.report.notes import change_text
@@ -33,7 +33,7 @@ def certificate_data(found: Check, baseline: Path) -> dict[str, Any]:
         "run": _run_provenance(found),
         "changes": [change_text(each) for each in found.changes],
         "baseline": {"sha256": sha256(baseline), "measured": found.measured},
-        "lexbench": __version__,
+        "lexbench": full_version(),
     }
 
 

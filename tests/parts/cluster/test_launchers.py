@@ -250,7 +250,7 @@ def sweep(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 def measured(folder: Path) -> dict[str, bytes]:
     """All that a run folder holds but costs and provenance."""
-    files = [folder / "run" / "records.jsonl", *(folder / "run" / "cells").iterdir()]
+    files = [folder / "run" / "records.jsonl", *(folder / "run" / "cells").glob("[!.]*")]
     return {file.name: file.read_bytes() for file in files}
 
 
@@ -272,7 +272,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, byt
     done = sweep(folder, *SLIPPED)
     assert (done.returncode, said(done)) == (2, [ERROR])
     assert "| pi(factor=4) " in done.stdout and "| ntk(factor=4) " in done.stdout
-    assert len(list((folder / "run" / "cells").iterdir())) == 4
+    assert len(list((folder / "run" / "cells").glob("[!.]*"))) == 4
     return done.stdout, measured(folder)
 
 

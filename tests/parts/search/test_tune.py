@@ -482,8 +482,8 @@ def test_rounds_ask_what_can_be_counted_by_hand(lexlet: Model, tmp_path: Path) -
 @pytest.mark.slow
 def test_all_candidates_have_the_same_questions_and_fresh_ones_are_others(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path)
-    searched = {file.stem for file in (tmp_path / "search/cells").iterdir()}
-    fresh = {file.stem for file in (tmp_path / "final/cells").iterdir()}
+    searched = {file.stem for file in (tmp_path / "search/cells").glob("[!.]*")}
+    fresh = {file.stem for file in (tmp_path / "final/cells").glob("[!.]*")}
     assert not searched & fresh and len(fresh) == 3 * 5
     texts: dict[str, list[str]] = {}
     for attention, cluster, length, _ in Fake.asked:
@@ -637,6 +637,23 @@ def test_the_search_stops_between_two_questions(seconds: float, lexlet: Model, t
     run(lexlet, tmp_path, budget=f"{seconds}s")
     costs = (tmp_path / "search/costs.jsonl").read_text().splitlines()
     assert sum(json.loads(line)["seconds"] for line in costs) == seconds * 2 / 3
+
+
+@pytest.mark.usefixtures("second_a_question")
+def test_the_seconds_of_an_answer_are_on_disk_before_the_next_question(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that is killed must not spend them twice."""
+    ask, spent = bench.answer_question, list[tuple[int, float]]()
+
+    def noted(*given: Any) -> Any:
+        spent.append((len(spent), bench.seconds_spent(tmp_path / "search")))
+        return ask(*given)
+
+    monkeypatch.setattr(bench, "answer_question", noted)
+    run(lexlet, tmp_path, budget="61.5s")
+    searched = spent[:20]  # the first are all of the search
+    assert [seconds for _, seconds in searched] == [answers for answers, _ in searched]
 
 
 @pytest.mark.usefixtures("second_a_question")

@@ -607,6 +607,14 @@ def test_another_server_under_the_same_name_is_noticed() -> None:
             backend.score(score())
 
 
+def test_only_a_steady_fingerprint_tells_the_weights() -> None:
+    """Else kept answers are asked again (tests/runner/test_kept.py)."""
+    with asking(vllm()) as (backend, _):
+        assert backend.weights_known
+    with asking(echo(TOKENIZER), listing("one")) as (backend, _):
+        assert not backend.weights_known
+
+
 def test_a_model_that_is_gone_is_said_with_what_is_there() -> None:
     with asking(vllm()) as (backend, server):
         server.answer = lambda _: (404, {"error": {"message": "The model `one` does not exist."}})

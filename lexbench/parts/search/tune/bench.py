@@ -167,7 +167,7 @@ class CandidateBench:
     def _measure(
         self, candidate: Candidate, cell: OpenCell, missing: Sequence[AnyQuestion], known: dict[int, Sample]
     ) -> None:
-        started, tokens = time.monotonic(), 0
+        started = time.monotonic()
         device = getattr(self._backend, "device", None)
         own_peak = machine.forget_peak(device)
         try:
@@ -179,17 +179,17 @@ class CandidateBench:
                 kept = sample_of_answer(cell.step.task.obj, self._backend.tokenizer, question, given)
                 self.store.append(cell, kept)
                 known[question.index] = kept
-                tokens += question.length
+                # With each answer: a killed command must not spend its seconds twice.
+                peak = None if capabilities(self._backend).remote else machine.peak_bytes(device)
+                now = time.monotonic()
+                self.store.cost(cell, now - started, question.length, peak, own_peak and peak is not None)
+                started = now
         except Deferred as refusal:
             self.store.defer(cell, refusal.reason)
             raise
         except Refused as refusal:
             self.store.refuse(cell, refusal.reason)
             raise
-        finally:
-            if tokens:
-                peak = None if capabilities(self._backend).remote else machine.peak_bytes(device)
-                self.store.cost(cell, time.monotonic() - started, tokens, peak, own_peak and peak is not None)
 
     def _attend(self, candidate: Candidate) -> None:
         """Apply a candidate to the model, after its self-check the first time; Refused if that fails."""

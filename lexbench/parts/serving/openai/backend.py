@@ -105,6 +105,7 @@ class OpenAI(Completions, Backend):
             self.version += ", which takes no chat_template_kwargs"
         told = {"fingerprint": self._dialect.fingerprint, "answering": self._dialect.answering}
         self.revision = _server_revision(self._server, {**entry, **told})
+        self.weights_known = steady and self._dialect.fingerprint is not None
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:

@@ -103,11 +103,11 @@ def test_what_changes_after_the_admission_is_refused(board: Path, what: str) -> 
 
 @pytest.mark.slow
 def test_a_run_folder_that_has_grown_is_admitted_again_with_its_new_cells_alone(board: Path) -> None:
-    run, old = board / "first", {file.stem for file in (board / "first/cells").iterdir()}
+    run, old = board / "first", {file.stem for file in (board / "first/cells").glob("[!.]*")}
     with pytest.raises(ValueError, match="first holds no new finished cell"):
         update_board(board, add=run, by="us", name="more")
     copied(board / "other", methods=("none",))
-    new = {file.stem for file in (board / "other/cells").iterdir()}
+    new = {file.stem for file in (board / "other/cells").glob("[!.]*")}
     shutil.copytree(board / "other/cells", run / "cells", dirs_exist_ok=True)
     update_board(board, add=run, by="us", name="more")
     first, second = ledger.read_ledger(board)
@@ -529,9 +529,9 @@ def test_two_planted_tamperings_of_each_kind_are_caught_and_nothing_else(tmp_pat
             while name.startswith("perfect") and records_of(finished)[0].value == 1:
                 finished = cells[task].pop()
             file = second / "cells" / f"{finished.cell.id}.parquet"
-            known = set((second / "cells").iterdir())
+            known = set((second / "cells").glob("[!.]*"))
             tamper(file)
-            [now] = (set((second / "cells").iterdir()) - known) or {file}
+            [now] = (set((second / "cells").glob("[!.]*")) - known) or {file}
             planted[now.stem] = name
     assert Counter(planted.values()) == dict.fromkeys(TAMPERINGS, 2)
     submissions = ledger.propose_submission(tmp_path, first, "first", "us", None, "2026-11-23")

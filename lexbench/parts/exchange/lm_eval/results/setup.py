@@ -10,7 +10,7 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.text import plain_text
-from lexbench.core.version import __version__
+from lexbench.core.version import full_version
 from lexbench.parts.exchange.lm_eval.results.files import HarnessResults, mapping_or_empty, whole_number_or_none
 from lexbench.store.cell_rows import read_key
 
@@ -94,7 +94,7 @@ def read_setup(results: HarnessResults, trained_length: int | None) -> LoggedSet
         },
         length=None,
         limit=whole_number_or_none(results.content.get("max_length")),
-        version=__version__,
+        version=full_version(),
         cut={},
     )
 
