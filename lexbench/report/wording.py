@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from lexbench.core.record import Record
 from lexbench.core.text import plain_text
+from lexbench.metrics import metric_named
 from lexbench.stats import metrics
 from lexbench.stats.differences import Differences
 from lexbench.stats.metrics import display_factor, display_unit
@@ -35,6 +36,8 @@ DIRECTION_PHRASES = {1: " (\u2191 better)", -1: " (\u2193 better)", 0: ""}
 
 def metric_label(metric: str | None) -> str:
     """The metric, with its unit."""
+    if declared := metric_named(metric):
+        return declared.words
     return LABEL_OF_METRIC.get(metric, metric) if metric else "nothing scored"
 
 
