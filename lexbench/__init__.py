@@ -9,6 +9,7 @@ A method or task of your own is one file, a corpus or backend a file and a yaml:
 from lexbench.api import RopeMismatch, Run, assert_rope, corpus, evaluate, extend, method, run, task
 from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
+from lexbench.core.metric import Metric
 from lexbench.core.model import Model
 from lexbench.core.old_names import keep_old_names
 from lexbench.core.record import Cell, Record, Refused, Sample
@@ -59,6 +60,7 @@ __all__ = [
     "MeasureDivergence",
     "MeasureDivergenceAnswer",
     "Method",
+    "Metric",
     "Model",
     "Outline",
     "ProbeAttention",

@@ -16,13 +16,15 @@ from lexbench import (
     ConfigError,
     Corpus,
     Generate,
+    GenerateAnswer,
+    Metric,
     Outline,
     Sample,
     Task,
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import absence, haystack, sampling
+from lexbench.taskkit import absence, haystack, key_scores, sampling
 from lexbench.taskkit.prompt import (
     FixedParts,
     bos_note,
@@ -34,7 +36,7 @@ from lexbench.taskkit.prompt import (
     outline_of,
     texts_for_sizes,
 )
-from lexbench.taskkit.scoring import score_choice, score_items
+from lexbench.taskkit.scoring import item_scores, score_choice
 
 PROMPT_HEADER = "Remember the special magic {kind}s in this text.\n"
 NEEDLE_TEMPLATE = " One of the special magic {kind}s for {key} is: {value}."
@@ -144,8 +146,9 @@ class Niah(Task):
     cluster, and their first needles stand in strata spread evenly over it. Where a question is shorter in tokens than
     the longest one of its text, some more haystack fills its length, behind all needles.
 
-    Scores: `accuracy` (strict): the answer begins with a list of exactly the right values, in any order. `contains`:
-    the share of them that occur anywhere in the answer (RULER's string_match_all). Chance is the better of two
+    Scores: `accuracy` (copied whole): the answer begins with a list of exactly the right values, in any order.
+    `contains`: the share of them that occur anywhere in the answer (RULER's string_match_all). `in_place`, `reached`,
+    `chosen` and `forced` of written answers: `lexbench.taskkit.key_scores`. Chance of `accuracy` is the better of two
     guesses: any values of the kind (with `options`, any option), or, if other keys are in the text, all values of any
     `queries` of its keys. Without other keys the queried values are the only ones of the form in the text: a model that
     copies any value from there is right without reading the key, and so is one that prefers the option that it has
@@ -172,7 +175,9 @@ class Niah(Task):
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    questions_version: ClassVar[int] = 2
+    metrics: ClassVar[tuple[Metric, ...]] = key_scores.KEY_METRICS
     corpus: Corpus | None = None
     haystack: str = "noise"
     key_kind: str = "word"
@@ -214,6 +219,11 @@ class Niah(Task):
             )
 
     @property
+    def edition(self) -> int:
+        """The version; questions that may have no answer, and choices, are scored as in version 2."""
+        return self.questions_version if self.absent or self.options else self.version
+
+    @property
     def _others(self) -> int:
         """Other keys in noise or text, for each question: those of the other questions of the text count."""
         return max(self.distractors, self.queries * (self.questions_per_text - 1))
@@ -231,6 +241,7 @@ class Niah(Task):
         control = "" if self.needle else ", control without the needles"
         room = f"{self.room}" if self.room else f"of the answer and {ANSWER_MARGIN_TOKENS} tokens a value"
         written = f"strict: the answer begins with exactly the values, in any order, greedy, room {room}"
+        written += "" if self.absent else key_scores.PROTOCOL
         scored = f"the likeliest of {self.options} values of equally many tokens" if self.options else written
         chat = "chat template, " if self.chat else ""
         start = bos_note(tokenizer, self.chat)
@@ -348,7 +359,18 @@ class Niah(Task):
             elif self.options:
                 yield fixed.choose(whole, name, *self._choices(tokenizer, seed, fixed, rest, text.more), facts)
             else:
-                yield fixed.write(whole, name, self._chance(len(rest) // self.values), facts)
+                question = fixed.write(whole, name, self._chance(len(rest) // self.values), facts)
+                size = len(fixed.values)
+                # In the control the right value is not in the text, so the wrong ones must not be either.
+                last = len(rest) - size if self.needle else -1
+                wrong = [rest[first : first + size] for first in range(0, last + 1, size)]
+                rng = self.rng("options", seed, fixed.index)
+                yield key_scores.with_options(question, tokenizer, wrong, self._draw_answer, rng)
+
+    def _draw_answer(self, rng: np.random.Generator) -> list[str]:
+        """Values of the kind, as many as an answer has."""
+        kind = STRING_KINDS[self.value_kind]
+        return [kind.spell(int.from_bytes(rng.bytes(32)) % kind.count) for _ in range(self.values * self.queries)]
 
     def _body(
         self, tokenizer: Tokenizer, left: int, seed: int, text: FixedText
@@ -429,7 +451,10 @@ class Niah(Task):
             return absence.score_absent(question, answer, STRING_KINDS[self.value_kind].item)
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        return score_items(question, answer, STRING_KINDS[self.value_kind].item)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
+        return key_scores.score_keys(
+            question, answer, item_scores(question, answer, STRING_KINDS[self.value_kind].item)
+        )
 
 
 def _shuffled_strings(kind: str, rng: np.random.Generator) -> Iterator[str]:

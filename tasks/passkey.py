@@ -14,13 +14,14 @@ from lexbench import (
     ConfigError,
     Generate,
     GenerateAnswer,
+    Metric,
     Outline,
     Sample,
     Task,
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import absence, haystack, matching, sampling
+from lexbench.taskkit import absence, haystack, key_scores, matching, sampling
 from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import (
     FixedParts,
@@ -32,7 +33,6 @@ from lexbench.taskkit.prompt import (
     texts_for_sizes,
     tokens_around_haystack,
 )
-from lexbench.taskkit.scoring import score_written
 
 PROMPT_HEADER = "A pass key is hidden in this text. Remember it.\n"
 NEEDLE_TEMPLATE = " The pass key is {key}. Remember it. {key} is the pass key."
@@ -68,8 +68,9 @@ class Passkey(Task):
     a model that copies any number from there is right; `niah_multikey_1` has other numbers, and so has a text with
     several questions: there the chance is that of any key of the text, 1 / questions_per_text.
 
-    Scores: `accuracy` (strict): the answer begins with the key, quoted or not, and lists no other number. `contains`:
-    the key occurs anywhere in the answer. Only new tokens are scored, so echoing the prompt earns nothing.
+    Scores: `accuracy` (copied whole): the answer begins with the key, quoted or not, and lists no other number.
+    `contains`: the key occurs anywhere in the answer. `in_place`, `reached`, `chosen` and `forced`, with options of as
+    many digits: `lexbench.taskkit.key_scores`. Only new tokens are scored, so echoing the prompt earns nothing.
 
     Args:
         digits: of the key; the first digit is never 0.
@@ -82,7 +83,9 @@ class Passkey(Task):
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room")
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    questions_version: ClassVar[int] = 2
+    metrics: ClassVar[tuple[Metric, ...]] = key_scores.KEY_METRICS_ALL_ASKED
     digits: int = 5
     strata: int = 8
     room: int | None = None
@@ -101,6 +104,11 @@ class Passkey(Task):
                 "lower it"
             )
 
+    @property
+    def edition(self) -> int:
+        """The version; questions that may have no answer are scored as in version 2."""
+        return self.questions_version if self.absent else self.version
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: the hidden number, scoring of the answer."""
         control = "" if self.needle else ", control without the needle"
@@ -108,7 +116,7 @@ class Passkey(Task):
         several = f", {self.questions_per_text} keys in a text, each asked" if self.questions_per_text > 1 else ""
         return (
             f"passkey of {self.digits} digits in noise{several}{absence.describe_form(self)}{control}, "
-            f"strict: the key comes first, greedy, {start}"
+            f"strict: the key comes first, greedy{'' if self.absent else key_scores.PROTOCOL}, {start}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
@@ -143,18 +151,24 @@ class Passkey(Task):
                 facts = {"expected": [key], "depth": depth}
                 found.append(absence.ask(self, tokenizer, each, whole, noise.name, len(needle) > 0, facts))
             else:
-                found.append(each.write(whole, noise.name, chance, {"expected": key, "depth": depth}))
+                question = each.write(whole, noise.name, chance, {"expected": key, "depth": depth})
+                others = [[other] for other in keys if other != key] if self.needle else []
+                rng = self.rng("options", length, seed, each.index)
+                found.append(key_scores.with_options(question, tokenizer, others, self._draw_answer, rng))
         return found
+
+    def _draw_answer(self, rng: np.random.Generator) -> list[str]:
+        """A key that no text need hold. The first digit is never 0, so every key has as many digits."""
+        low = 10 ** (self.digits - 1)
+        return [str(rng.integers(low, 10 * low))]
 
     def _fixed_parts(
         self, tokenizer: Tokenizer, length: int, seed: int, text: int
     ) -> tuple[list[FixedParts], list[Tokens], list[float], list[str]]:
         """The questions behind one text without its noise; the needles of their keys, their depths, and the keys."""
         rng, count = self.rng(length, seed, text), self.questions_per_text
-        # The first digit is never 0, so every key has as many digits.
-        low = 10 ** (self.digits - 1)
         drawn = sampling.without_repetitions(
-            (str(rng.integers(low, 10 * low)) for _ in itertools.count()),
+            (self._draw_answer(rng)[0] for _ in itertools.count()),
             "passkey finds no further key",
             "raise digits",
         )
@@ -189,12 +203,12 @@ class Passkey(Task):
         return asked, needles, depths, keys
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """Strict and lenient accuracy."""
+        """The key copied whole, and the other scores of keys."""
         if self.absent:
             return absence.score_absent(question, answer, r"\d+")
         assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         key = question.facts["expected"]
-        return score_written(
+        return key_scores.score_keys(
             question,
             answer,
             {"accuracy": matching.strict_list_score(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},

@@ -48,13 +48,22 @@ class Chance(Backend):
         """Accept every Attention: the answers do not depend on it."""
 
     def write(self, question: Generate) -> GenerateAnswer:
-        """Write `max_new_tokens` uniformly drawn tokens, seeded by the question's index and prompt."""
+        """Write `max_new_tokens` uniformly drawn tokens, seeded by the question's index and prompt.
+
+        All options are equally likely; each taught token has a uniformly drawn rank.
+        """
         # In one order of bytes, so that answers are the same on every machine.
         key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
         rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))
         known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that the tokenizer can decode
         tokens = rng.integers(0, known, question.max_new_tokens)
-        return GenerateAnswer(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
+        return GenerateAnswer(
+            tokens=tokens,
+            text=self.tokenizer.decode(tokens),
+            hit_room=True,
+            option_nll=np.full(len(question.options), math.log(len(question.options))) if question.options else None,
+            taught_ranks=rng.integers(0, known, len(question.options[question.expected])) if question.options else None,
+        )
 
     def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of ln k nats for each of k options of any length: all are equally likely."""

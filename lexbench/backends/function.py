@@ -5,6 +5,7 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from lexbench.core.task import (
     Tokenizer,
     Tokens,
 )
+from lexbench.kernels import likelihood
 
 Logits = Callable[[NDArray[np.int64]], Any]
 """Function from [T] token ids to [T, V] next-token logits: an array of NumPy, JAX or torch; [1, T, V] is taken, too."""
@@ -150,7 +152,20 @@ class Function(Backend):
             following = int(logits.argmax())
             draft.add([following], [bool(logits.isnan().any())])
             text = np.append(text, following)
-        return drop_thought(draft.as_answer(), self.tokenizer, LocalForm())
+        return replace(drop_thought(draft.as_answer(), self.tokenizer, LocalForm()), **self._measure_options(question))
+
+    def _measure_options(self, question: Generate) -> dict[str, Any]:
+        """Fields of an answer that tell the likelihoods of its options; the prompt is read with each."""
+        if not question.options:
+            return {}
+        prompt, right = question.prompt, question.options[question.expected]
+        losses = [self._nll(np.concatenate([prompt, option]), len(prompt)) for option in question.options]
+        logits = self._logits(np.concatenate([prompt, right])[:-1])[len(prompt) - 1 :]
+        ranks = likelihood.token_ranks(logits[None], lambda given: given, torch.from_numpy(right).to(logits.device))
+        return {
+            "option_nll": np.array([float(each.double().sum()) for each in losses]),
+            "taught_ranks": ranks.cpu().numpy(),
+        }
 
     def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Always Refused: a function shows no attention."""

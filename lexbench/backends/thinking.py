@@ -164,7 +164,7 @@ def think_then_answer(
     frame, close = tokenizer.frame(chat=True), thought_end_tokens(tokenizer, form)
     place = answer_place(frame, question.prompt)
     asked, begun = question.prompt[:place], question.prompt[place:]
-    stage = replace(question, thought=0, messages=())
+    stage = replace(question, thought=0, messages=(), options=())  # what stands behind a thought is no option
     # The tokens that end a thought count in its budget.
     first = yield replace(stage, prompt=asked, max_new_tokens=question.thought - len(close), until=(end,))
     ids = first.tokens

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.attention import Attention
+from lexbench.core.metric import Metric
 from lexbench.core.new_fields import stated_fields
 from lexbench.core.old_names import keep_old_names, with_old_fields
 from lexbench.core.record import Sample
@@ -50,6 +51,17 @@ class Generate(Question):
     then of the whole prompt."""
     thought: int = 0
     """Further tokens for thinking, in front of the answer: the run sets them, as the backend's budget says."""
+    options: tuple[Tokens, ...] = ()
+    """Answers whose likelihoods are measured behind the same reading of the prompt; nothing of what is written changes.
+    None is longer than `max_new_tokens`. (): none."""
+    expected: int = 0
+    """Index of the right option, which is also taught: its tokens are read one behind another, and each is ranked."""
+
+    def __post_init__(self) -> None:
+        sizes = [*map(len, self.options)]
+        assert not sizes or (len(sizes) > 1 and min(sizes) > 0), "a choice needs non-empty options"
+        assert not sizes or 0 <= self.expected < len(sizes), f"option {self.expected} of {len(sizes)}"
+        assert max(sizes, default=0) <= self.max_new_tokens, "an option is longer than the room of the answer"
 
     @property
     def length(self) -> int:
@@ -190,6 +202,11 @@ class GenerateAnswer:
     """The thought in front of the answer, without its markers; no part of `tokens` and `text`."""
     thought_cut: bool = False
     """Whether the budget ended in thought, so that there is no answer."""
+    option_nll: NDArray[np.float64] | None = None
+    """[options] summed NLL of the tokens of each option, nats; None: none were asked, or the backend cannot tell."""
+    taught_ranks: NDArray[np.int64] | None = None
+    """[tokens of the right option] how many tokens are likelier than each, given the prompt and the right tokens before
+    it; of equally likely ones that of the lowest id is the likeliest. None as `option_nll`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -354,6 +371,10 @@ class Task:
     """
 
     version: ClassVar[int] = 1
+    questions_version: ClassVar[int | None] = None
+    """The version whose questions are still asked, where later ones changed scores alone; None: `edition`."""
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    """Scores of the task beside those that `Metric` need not describe: shares in [0, 1], higher being better."""
     form: ClassVar[tuple[str, ...]] = ()
     """Parameters that change only the form of a question. They do not affect the seed, so all forms of a task have the
     same questions."""
@@ -395,7 +416,8 @@ class Task:
         raise NotImplementedError
 
     def rng(self, *place: int | str) -> np.random.Generator:
-        """A generator for a place (length, seed, index), seeded by a hash of place, class name, version, parameters.
+        """A generator for a place (length, seed, index), seeded by a hash of place, class name, version of questions,
+        and parameters.
 
         Parameters of `form` enter with their defaults. A parameter that is younger than seeds that are in use (metadata
         "new") enters only where it is not its default, so that those seeds stay; one of `form` never does. The corpus
@@ -404,7 +426,8 @@ class Task:
         stated = [f for f in stated_fields(self) if f.name != "corpus"]
         hashed = [f for f in stated if not (f.name in self.form and f.metadata.get("new"))]
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
-        key = json.dumps([type(self).__name__, self.edition, parameters, *place], sort_keys=True)
+        edition = self.edition if self.questions_version is None else self.questions_version
+        key = json.dumps([type(self).__name__, edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
 
 

@@ -69,6 +69,16 @@ def token_nll(hidden: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512)
     return losses
 
 
+def token_ranks(hidden: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512) -> Tensor:
+    """[T] tokens that are likelier than each target, of equal ones those of a lower id; arguments as in `token_nll`."""
+    ranks = torch.empty(len(targets), dtype=torch.int64, device=hidden.device)
+    for part, logits in _logits(hidden, head, chunk):
+        own = logits.gather(1, targets[part, None])
+        before = torch.arange(logits.shape[1], device=logits.device) < targets[part, None]
+        ranks[part] = ((logits > own) | ((logits == own) & before)).sum(1)
+    return ranks
+
+
 def nll_of_options(hidden: Tensor, head: ToLogits, options: Tensor, chunk: int = 512) -> Tensor:
     """[T, options] -ln softmax(logits)[option] at every position; arguments as in `token_nll`."""
     losses = torch.empty(hidden.shape[1], len(options), dtype=torch.float32, device=hidden.device)

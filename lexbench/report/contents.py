@@ -284,7 +284,7 @@ def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportF
         f"{table.name}.csv",
         rows_as_csv(rows_of([*(record for row in table.methods for record in table.of(row)), *table.prices.values()])),
     )
-    label = metric_label(table.metric)
+    label = metric_label(table.metric, table.cell.task_name)
     lines = [
         f"### {escape_markdown(label)}",
         "",
@@ -304,7 +304,9 @@ def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportF
     if not _has_curves(table):
         return lines
     if figures:
-        lines += out.figure_lines(table.name, f"{metric_label(table.metric)} of {table.cell.task} over length")
+        lines += out.figure_lines(
+            table.name, f"{metric_label(table.metric, table.cell.task_name)} of {table.cell.task} over length"
+        )
     further = (_gain, _length_effect, *((_depths, _positions, _curves) if figures else ()))
     return lines + [line for more in further for line in more(table, samples, out)]
 
@@ -333,7 +335,9 @@ def _depths(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFo
     name = f"{table.name}-by-depth"
     if not any(heatmaps.depth_strata(table, samples)):
         return []
-    return out.figure_lines(name, f"{metric_label(table.metric)} of {table.cell.task} by depth and length")
+    return out.figure_lines(
+        name, f"{metric_label(table.metric, table.cell.task_name)} of {table.cell.task} by depth and length"
+    )
 
 
 def _positions(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder) -> list[str]:
@@ -343,7 +347,9 @@ def _positions(table: Table, samples: Mapping[str, Sequence[Sample]], out: Repor
         return []
     name = f"{table.name}-by-position"
     position_plots.plot_by_position(table, found, out.plot_stem(name), out.png)
-    lines = out.figure_lines(name, f"{metric_label(table.metric)} of {table.cell.task} by position in the window")
+    lines = out.figure_lines(
+        name, f"{metric_label(table.metric, table.cell.task_name)} of {table.cell.task} by position in the window"
+    )
     collapse = collapse_grid(table, found)
     if collapse:
         lines = [
@@ -369,7 +375,7 @@ def _difference_map(table: Table, found: Differences | None, out: ReportFolder) 
     """Paired differences to the baseline by method and length."""
     if found is None or found.empty:
         return []
-    text = f"{metric_label(table.metric)} of {table.cell.task}: difference to {found.baseline}"
+    text = f"{metric_label(table.metric, table.cell.task_name)} of {table.cell.task}: difference to {found.baseline}"
     return out.figure_lines(f"{table.name}-differences", text)
 
 
@@ -384,5 +390,6 @@ def _cost(table: Table, costs: Mapping[str, Cost], out: ReportFolder) -> list[st
     if why := cost_plots.why_no_figure(table, costs):
         return [f"Cost: not shown, {why}.", ""] if table.better else []
     return out.figure_lines(
-        f"{table.name}-cost", f"{metric_label(table.metric)} of {table.cell.task} against seconds per token"
+        f"{table.name}-cost",
+        f"{metric_label(table.metric, table.cell.task_name)} of {table.cell.task} against seconds per token",
     )

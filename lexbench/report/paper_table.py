@@ -102,7 +102,7 @@ def paper_latex(
 
 def _title(table: Table, models: int) -> str:
     """Task, model where there are several, metric with an arrow to its better side, and what tells it from others."""
-    label = metric_label(table.metric) + {1: " ↑", -1: " ↓", 0: ""}[table.better]
+    label = metric_label(table.metric, table.cell.task_name) + {1: " ↑", -1: " ↓", 0: ""}[table.better]
     parts = (table.cell.task, table.cell.model if models > 1 else "", label, differences_of(table))
     return ", ".join(filter(None, parts))
 

@@ -38,7 +38,7 @@ def lead_sentence(found: Differences, silent: str | None = None) -> str:
         reason = next((record.refused for record in table.of(mine) if record.refused), None)
         return f"{name}: {mine} has no value{f' ({plain_text(reason)})' if reason else ''}."
     own = table.entries[mine, length]
-    value = f"{value_entry(own).text_with_interval} {metric_label(table.metric)}"
+    value = f"{value_entry(own).text_with_interval} {metric_label(table.metric, table.cell.task_name)}"
     said = f"{name} at {length:,} tokens ({format_ratio(own.multiple)}): {mine} has {value}"
     if silent:
         return f"{said}. {silent}"

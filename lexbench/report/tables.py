@@ -108,8 +108,14 @@ def table_grid(table: Table) -> Grid:
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = language_not_learned(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
     below = [*floor_lines(columns), *([language_sentences(silent)] if silent else []), *_states(table)]
-    below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns)]
+    below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns), *_unmeasured_line(table)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
+
+
+def _unmeasured_line(table: Table) -> Iterator[str]:
+    """Metrics of the task that are not measured, said once: below its accuracy."""
+    if table.unmeasured and table.metric == "accuracy":
+        yield f"Not measured by this version or backend: {'; '.join(each.words for each in table.unmeasured)}."
 
 
 def _states(table: Table) -> Iterator[str]:
@@ -121,7 +127,9 @@ def _states(table: Table) -> Iterator[str]:
 
 def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
     """The score of guessing, and the floors of a likelihood, by the heads of columns; nothing where none is known."""
-    chance = {head: next((each.chance for each in column if each.chance), None) for head, column in records.items()}
+    chance = {
+        head: max((each.chance for each in column if each.chance), default=None) for head, column in records.items()
+    }
     if said := _joined_by_head({head: level_text(level) for head, level in chance.items() if level is not None}):
         yield f"Chance: {said}."
     floors = {head: next((_ngrams(each) for each in column if _ngrams(each)), "") for head, column in records.items()}
@@ -186,7 +194,7 @@ def terminal_tables(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
 
 def table_headline(table: Table) -> str:
     """Task, metric and model."""
-    return f"{table.cell.task}, {metric_label(table.metric)}, {table.cell.model}"
+    return f"{table.cell.task}, {metric_label(table.metric, table.cell.task_name)}, {table.cell.model}"
 
 
 def headline_tables(finished: Iterable[FinishedCell]) -> list[Table]:
@@ -357,7 +365,10 @@ def length_effect_grid(table: Table, found: Sequence[LengthEffect]) -> Grid:
     for row in dict.fromkeys(each.method for each in found):
         level = 100 * (table.entries[row, shortest].value or 0.0)
         rows.append([row, f"{level:.1f}", *(_effect_entry(places.get((row, length))) for length in others)])
-    return Grid(head=["method", f"{metric_label(table.metric)} at {shortest}", *_heads(table)[1:]], rows=rows)
+    return Grid(
+        head=["method", f"{metric_label(table.metric, table.cell.task_name)} at {shortest}", *_heads(table)[1:]],
+        rows=rows,
+    )
 
 
 def _effect_entry(each: LengthEffect | None) -> GridEntry:

@@ -6,6 +6,8 @@ from functools import lru_cache
 
 from lexbench.core.record import Record
 from lexbench.core.text import plain_text
+from lexbench.metrics import metric_named
+from lexbench.metrics.of_task import metric_of_task
 from lexbench.stats import metrics
 from lexbench.stats.differences import Differences
 from lexbench.stats.metrics import display_factor, display_unit
@@ -33,8 +35,10 @@ LABEL_OF_METRIC = {
 DIRECTION_PHRASES = {1: " (\u2191 better)", -1: " (\u2193 better)", 0: ""}
 
 
-def metric_label(metric: str | None) -> str:
-    """The metric, with its unit."""
+def metric_label(metric: str | None, task: str | None = None) -> str:
+    """The metric, with its unit, as its task states it (by the task's name), or as all tasks call it."""
+    if declared := (task and metric_of_task(metric, task)) or metric_named(metric):
+        return declared.words
     return LABEL_OF_METRIC.get(metric, metric) if metric else "nothing scored"
 
 

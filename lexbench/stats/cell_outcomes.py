@@ -15,6 +15,7 @@ from lexbench.core.text import plain_text
 from lexbench.stats import floors, metrics
 from lexbench.stats.notes import Note
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
+from lexbench.stats.rescore import rescore_cell
 from lexbench.stats.tables import flatten_leaves
 from lexbench.store.format import FinishedCell
 
@@ -54,7 +55,7 @@ def outcomes_of_cell(finished: FinishedCell, expected: Iterable[str] = ()) -> Ce
 
     A likelihood or score that is not finite counts as failed. ConfigError where a sample lacks a score of the others.
     """
-    cell, samples = finished.cell, finished.samples
+    cell, samples = finished.cell, rescore_cell(finished).samples
     names = metrics_of(samples)
     if samples and all(sample.failed is not None for sample in samples):  # failed samples name no score
         names = sorted({*names, *expected}, key=metrics.metric_sort_key)

@@ -16,6 +16,7 @@ from enum import Enum
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
+from lexbench.metrics import metric_named
 from lexbench.stats import metrics
 from lexbench.stats.intervals import cluster_bootstrap, mean_interval
 from lexbench.stats.notes import Note, NoteKind
@@ -68,7 +69,8 @@ def standing_of_outcomes(found: Sequence[Outcome], metric: str, floors: Mapping[
 
 
 def floors_of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
-    """Floors of a cell by name: of `nll` in nats per target, weighted by targets; of an accuracy its chance.
+    """Floors of a cell by name: of `nll` in nats per target, weighted by targets; of an accuracy its chance; of a
+    declared metric its guess.
 
     So, too, of a score that a cell has alone. Only floors that every sample with a value has.
     """
@@ -79,6 +81,9 @@ def floors_of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float
         return {"chance": math.fsum(chances) / len(chances)} if chances else {}
     if metric == "d_prime":
         return {"chance": 0.0}
+    if (declared := metric_named(metric)) and declared.guess:
+        guessed = declared.guess(samples)
+        return {} if guessed is None else {"chance": guessed}
     used = [sample for sample in samples if sample.nll is not None and not sample.failed]
     if metric != "nll" or not used:
         return {}

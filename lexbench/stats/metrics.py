@@ -1,8 +1,10 @@
 """Metrics by name: unit, better direction, treatment of failed samples. `lexbench.report.wording` labels them.
 
 A metric that is not named here is a score: in [0, 1], higher is better, and a failed sample scores 0. Likelihoods and
-measures of attention leave a failed sample out and count it.
+measures of attention leave a failed sample out and count it. What `lexbench.metrics` declares says itself what it is.
 """
+
+from lexbench.metrics import metric_named
 
 LIKELIHOOD_METRICS = ("nll", "perplexity", "bits_per_byte", "word_perplexity")
 """Made from the NLL of each token; lower is better."""
@@ -19,11 +21,15 @@ HEADLINE_METRICS = ("nll", "perplexity", "accuracy")
 
 def is_score(metric: str | None) -> bool:
     """Whether a metric's values lie in [0, 1], higher being better."""
+    if declared := metric_named(metric):
+        return declared.is_score
     return metric is not None and metric not in (*LIKELIHOOD_METRICS, *MEASURE_METRICS, "d_prime")
 
 
 def better_direction(metric: str | None) -> int:
     """1 where higher is better, -1 where lower is, 0 where neither."""
+    if declared := metric_named(metric):
+        return declared.direction
     if metric in (*LIKELIHOOD_METRICS, *DIVERGENCE_METRICS, "false_alarm_rate"):
         return -1
     return int(is_score(metric) or metric in RESOLUTION_METRICS or metric == "d_prime")
@@ -36,6 +42,9 @@ def display_factor(metric: str) -> float:
 
 def display_unit(metric: str) -> str:
     """Unit of displayed values and differences, as data name it."""
+    declared = metric_named(metric)
+    if declared and not declared.is_score and declared.unit != "points":
+        return declared.unit
     return "points" if is_score(metric) else "nats per token" if metric == "nll" else "as measured"
 
 

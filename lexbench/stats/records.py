@@ -21,6 +21,7 @@ from lexbench.stats.detection import detection
 from lexbench.stats.floors import floors_of_samples
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import DETECTION_METRICS, is_score
+from lexbench.stats.rescore import rescore_cell
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
@@ -73,7 +74,7 @@ def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded
         log.warning(problem)
     unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]
     kept = cells_of_most_questions(finished.values())
-    return LoadedCells([finished[name] for name in sorted(kept)], unfinished, problems)
+    return LoadedCells([rescore_cell(finished[name]) for name in sorted(kept)], unfinished, problems)
 
 
 def cells_of_most_questions(cells: Collection[FinishedCell]) -> set[str]:
@@ -119,8 +120,9 @@ def records_of(finished: FinishedCell) -> list[Record]:
     First those of all samples, then those of each part, parts by name. A part has the metrics of the whole.
     """
     if finished not in _derived:  # a report writes them down and makes its tables of them
-        parts = sorted({part for sample in finished.samples for part in sample.parts}, key=number_sort_key)
-        _derived[finished] = [record for part in (None, *parts) for record in _records_of_part(finished, part)]
+        whole = rescore_cell(finished)
+        parts = sorted({part for sample in whole.samples for part in sample.parts}, key=number_sort_key)
+        _derived[finished] = [record for part in (None, *parts) for record in _records_of_part(whole, part)]
     return list(_derived[finished])
 
 

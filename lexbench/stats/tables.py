@@ -10,11 +10,13 @@ from typing import Any
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey, sort_by_name
+from lexbench.core.metric import Metric
 from lexbench.core.record import Cell, Record
 from lexbench.stats import metrics
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES
 from lexbench.stats.prices import price_rows
 from lexbench.stats.records import records_of
+from lexbench.stats.rescore import unmeasured_metrics
 from lexbench.store.cell_rows import with_purposes
 from lexbench.store.format import FinishedCell
 
@@ -60,6 +62,8 @@ class Table:
     """Attention of each cell id as its identity states it, all slots in use; None: not known."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
+    unmeasured: tuple[Metric, ...] = ()
+    """Metrics of the task that a cell lacks, because its version, or its backend, did not tell them."""
 
     @property
     def better(self) -> int:
@@ -111,6 +115,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
         )
         entries = {place: records for place, records in every.items() if place[0] not in priced}
         known = {record.metric for records in entries.values() for record in records} - {None}
+        unmeasured = tuple(dict.fromkeys(metric for each in placed.values() for metric in unmeasured_metrics(each)))
         for metric in sorted(known, key=metrics.metric_sort_key) or [None]:
             name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals[about]) > 1 else None]))
             made.append(
@@ -132,6 +137,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,
                     states=states,
+                    unmeasured=unmeasured,
                 )
             )
     return made

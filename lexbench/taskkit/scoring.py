@@ -40,11 +40,16 @@ def score_items(question: AnyQuestion, answer: Answer, item: str, plain: Callabl
         plain: applied to the answer before strict scoring, e.g. `matching.remove_list_numbers`.
     """
     assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
+    return score_written(question, answer, item_scores(question, answer, item, plain))
+
+
+def item_scores(
+    question: Generate, answer: GenerateAnswer, item: str, plain: Callable[[str], str] = str
+) -> dict[str, float]:
+    """The scores of `score_items`."""
     expected = question.facts["expected"]
     accuracy = matching.strict_list_score(plain(answer.text), expected, item)
-    return score_written(
-        question, answer, {"accuracy": accuracy, "contains": matching.contains_all(answer.text, expected)}
-    )
+    return {"accuracy": accuracy, "contains": matching.contains_all(answer.text, expected)}
 
 
 def score_choice(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:

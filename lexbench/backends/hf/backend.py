@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from lexbench.backends.hf.exact.head import last_hidden_states
 from lexbench.backends.hf.exact.layers import stated_size
 from lexbench.backends.hf.exact.memory import return_freed
 from lexbench.backends.hf.exact.network import TORCH_DTYPES, check_weights, load_network, must_shard, windows_of
-from lexbench.backends.hf.exact.state import KeyValueState
+from lexbench.backends.hf.exact.state import KeyValueState, TextState
 from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, Found, RepeatedStep
 from lexbench.backends.hf.fast.products import widen_half_products
 from lexbench.backends.hf.reading.batches import (
@@ -433,6 +434,8 @@ class Hf(Backend):
         with self.reader.refuse_failures(max(question.length for question in questions)), ExitStack() as loop:
             prompts = [question.prompt for question in questions]
             last, caches = self.reader.prefill(prompts, room, self._ends_at(questions[0]))
+            grows = any(placement.grows for placement in self.reader.passes)
+            likelihoods = None if grows else self._measure_options(questions, last, caches)
             made, step = self._choose_tokens(last), cast(RepeatedStep | None, None)
 
             def single(token: Tensor) -> Found:
@@ -465,7 +468,72 @@ class Hf(Backend):
             loop.close()
             if len(questions) == 1 and not self.reader.slides:
                 self.reader.keep(questions[0].prompt, caches)
-        return [text.as_answer() for text in texts]
+            if likelihoods is None:  # behind writing, which goes on with the frequencies of its own text
+                likelihoods = self._measure_options(questions, last, caches)
+        return [replace(text.as_answer(), **more) for text, more in zip(texts, likelihoods, strict=True)]
+
+    def _measure_options(
+        self, questions: Sequence[Generate], last: Tensor, caches: Sequence[TextState]
+    ) -> list[dict[str, Any]]:
+        """Fields of each answer that tell the likelihoods of its options: read behind the prompts, and forgotten.
+
+        The first option of every question is read at once, then the second of every one, and so on. So nothing is
+        copied of what is kept of the prompts.
+
+        Args:
+            questions: with options, or without.
+            last: [passes, B, width] states of the prompts' last tokens.
+            caches: what is kept of the prompts; as before behind this.
+        """
+        grows = any(placement.grows for placement in self.reader.passes)
+        states: list[list[Tensor]] = [[] for _ in questions]
+        for number in range(max(len(question.options) for question in questions)):
+            rows = [question.options[number] if number < len(question.options) else None for question in questions]
+            read = self._read_whole_options if grows else self._read_options
+            for row, found in read(questions, rows, last, caches):
+                states[row].append(found)
+        return [self._likelihoods(question, each) for question, each in zip(questions, states, strict=True)]
+
+    def _read_options(
+        self, questions: Sequence[Generate], rows: Sequence[Tokens | None], last: Tensor, caches: Sequence[TextState]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Row of each text with an option, and the [passes, T, width] states that its T tokens follow from."""
+        size = max(len(option) for option in rows if option is not None) - 1
+        read = None
+        if size:
+            feed = np.zeros((len(rows), size), np.int64)  # what follows an option changes nothing before
+            for row, option in enumerate(rows):
+                if option is not None:
+                    feed[row, : len(option) - 1] = option[:-1]
+            with ExitStack() as stack:
+                aside = [stack.enter_context(state.branch()) for state in caches]
+                read = self.reader.states(self.reader.ids(*feed), len(questions[0].prompt), aside)
+        for row, option in enumerate(rows):
+            if option is not None:
+                behind = [read[:, row, : len(option) - 1]] if read is not None else []
+                yield row, torch.cat([last[:, row, None], *behind], dim=1)
+
+    def _read_whole_options(
+        self, questions: Sequence[Generate], rows: Sequence[Tokens | None], last: Tensor, caches: Sequence[TextState]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The same where frequencies follow the longest input so far: each option is read with its prompt, at once."""
+        for row, (question, option) in enumerate(zip(questions, rows, strict=True)):
+            if option is not None:
+                yield row, self._states_behind(question.prompt, option)
+
+    def _likelihoods(self, question: Generate, states: Sequence[Tensor]) -> dict[str, Any]:
+        """Summed NLL of each option, and ranks of the tokens of the right one, from the states they follow from."""
+        if not question.options:
+            return {}
+        sizes = [*map(len, question.options)]
+        losses = self._losses(torch.cat(list(states), dim=1), np.concatenate(question.options)).double().cpu()
+        right = question.options[question.expected]
+        ids = self.reader.ids(right)[0].to(self.reader.head.device)
+        ranks = likelihood.token_ranks(states[question.expected], self.reader.head.exact(), ids, self._chunk)
+        return {
+            "option_nll": np.array([float(each.sum()) for each in losses.split(sizes)]),  # type: ignore[no-untyped-call]
+            "taught_ranks": ranks.cpu().numpy(),
+        }
 
     def _choose_tokens(self, last: Tensor) -> Found:
         """The next token of each text [B, 1], and whether a logit is NaN: argmax of NaN is a token like any other."""
@@ -536,9 +604,12 @@ class Hf(Backend):
 
     def _read_whole(self, prompt: Tokens, option: Tokens) -> float:
         """NLL of an option, from one forward pass over prompt and option."""
+        return float(self._losses(self._states_behind(prompt, option), option).double().sum())
+
+    def _states_behind(self, prompt: Tokens, option: Tokens) -> Tensor:
+        """[passes, T, width] states that the T tokens of an option follow from, of one forward pass over both."""
         size = len(prompt)
-        read = self.reader.states(self.reader.ids(np.concatenate([prompt, option[:-1]])), size)
-        return float(self._losses(read[:, 0, size - 1 :], option).double().sum())
+        return self.reader.states(self.reader.ids(np.concatenate([prompt, option[:-1]])), size)[:, 0, size - 1 :]
 
     def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         """NLL of the options, from one forward pass."""

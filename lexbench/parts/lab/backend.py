@@ -1,6 +1,7 @@
 """The dense reference backend: attention by its definition, in float32 or float64. Defines what is correct; slow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -210,12 +211,20 @@ class Native(Backend):
     def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of each option; the prompt is read once."""
         prompt, last = self._read_prompt(question)
-        sums = []
+        return ChooseAnswer(nll=self._option_nll(question, [*self._option_logits(question, prompt, last)]))
+
+    def _option_logits(self, question: Choose | Generate, prompt: TextReading, last: Tensor) -> Iterator[Tensor]:
+        """[T, vocabulary] logits that the T tokens of each option follow from, behind one reading of the prompt."""
         for option in map(self._ids, question.options):
             # The first token follows from the end of the prompt, and nothing follows from the last one: it is not read.
-            logits = torch.cat([last, prompt.fork()(option[:-1])]) if len(option) > 1 else last
-            sums.append(F.cross_entropy(logits, option, reduction="none").double().sum())
-        return ChooseAnswer(nll=torch.stack(sums).cpu().numpy())
+            yield torch.cat([last, prompt.fork()(option[:-1])]) if len(option) > 1 else last
+
+    def _option_nll(self, question: Choose | Generate, logits: Sequence[Tensor]) -> NDArray[np.float64]:
+        """[options] summed NLL of each option."""
+        pairs = zip(logits, map(self._ids, question.options), strict=True)
+        sums = [F.cross_entropy(each, option, reduction="none").double().sum() for each, option in pairs]
+        found: NDArray[np.float64] = torch.stack(sums).cpu().numpy()
+        return found
 
     @torch.inference_mode()
     def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
@@ -229,12 +238,19 @@ class Native(Backend):
     def write(self, question: Generate) -> GenerateAnswer:
         """Greedy, token by token; Refused where logits are NaN."""
         text, logits = self._read_prompt(question)
+        more: dict[str, Any] = {}
+        if question.options:
+            behind = [*self._option_logits(question, text, logits)]
+            more["option_nll"] = self._option_nll(question, behind)
+            right = self._ids(question.options[question.expected])
+            ranks = likelihood.token_ranks(behind[question.expected][None], lambda given: given, right)
+            more["taught_ranks"] = ranks.cpu().numpy()
         draft = Draft(question, self.tokenizer, self._ends, self.dtype)
         while True:
             following = logits[-1].argmax()[None]
             draft.add(following.tolist(), [bool(logits[-1].isnan().any())])
             if draft.ended:
-                return draft.as_answer()
+                return replace(draft.as_answer(), **more)
             logits = text(following)
 
     @torch.inference_mode()

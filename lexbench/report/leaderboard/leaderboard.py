@@ -156,7 +156,7 @@ def boards_by_method(
     boards = []
     for table in headline_metric_tables(every):
         cell = table.cell
-        title = f"{cell.task} on {cell.model}: {metric_label(table.metric)}"
+        title = f"{cell.task} on {cell.model}: {metric_label(table.metric, table.cell.task_name)}"
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
         if columns == "summary":
             shown: dict[RowName, Table] = dict.fromkeys(table.methods, table)
@@ -266,7 +266,7 @@ def _boards_of_models(
             "it anew, or choose other tasks with --task"
         )
     trained = {name: table.cell.trained_length for name, table in shown.items()}
-    title = f"{cell.task} under {method}: {metric_label(group[0].metric)}"
+    title = f"{cell.task} under {method}: {metric_label(group[0].metric, cell.task_name)}"
     text = (
         f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus_of(cell)}, {cell.backend} in {cell.dtype} "
         f"({cell.kernel}), trained lengths: {', '.join(f'{name} {length}' for name, length in trained.items())}"

@@ -134,7 +134,12 @@ def summary_board(
         Board(
             title=title,
             caption=caption,
-            about={**about, "metric": table.metric, "label": metric_label(table.metric), "better": table.better},
+            about={
+                **about,
+                "metric": table.metric,
+                "label": metric_label(table.metric, table.cell.task_name),
+                "better": table.better,
+            },
             corner=corner,
             rows=rows,
             columns=[BoardColumn(name=name, head=_column_head(name)) for name in names],

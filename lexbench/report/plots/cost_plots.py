@@ -135,7 +135,10 @@ def _figure(table: Table, points: Sequence[CostPoint], length: int) -> Figure:
     scale = _scale(table, points)
     value_axis.draw_value_axis(axes, scale)
     axes.set_ylabel(
-        wrap_name(metric_label(table.metric) + direction_phrase(table.metric), fitting_characters(3.4, 9.0))
+        wrap_name(
+            metric_label(table.metric, table.cell.task_name) + direction_phrase(table.metric),
+            fitting_characters(3.4, 9.0),
+        )
     )
     _time_axis(axes, points)
     known = looks.looks_of_methods(table.methods, table.highlight)

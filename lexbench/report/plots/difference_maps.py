@@ -213,7 +213,7 @@ def _heading(found: Differences, width: float) -> str:
     table = found.table
     lines = [
         *title_of(table).split("\n"),
-        f"{metric_label(table.metric)}: method minus {name_of(found.baseline)}, same questions",
+        f"{metric_label(table.metric, table.cell.task_name)}: method minus {name_of(found.baseline)}, same questions",
     ]
     return "\n".join(wrap_name(line, fitting_characters(width - 0.3, 9.5)) for line in lines)
 

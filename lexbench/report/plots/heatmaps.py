@@ -147,13 +147,14 @@ def _figure(table: Table, strata: Sequence[Stratum], look: PanelSize) -> Figure:
     bar = figure.colorbar(
         mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis"),
         ax=axes,
-        label=f"{wrap_name(metric_label(table.metric), 30)}{small}",
+        label=f"{wrap_name(metric_label(table.metric, table.cell.task_name), 30)}{small}",
         shrink=min(1.0, 3.2 / size[1]),
         anchor=(0.0, 1.0),
         aspect=18,
     )
     bar.outline.set_visible(False)
-    about = f"{title_of(table)}\n{metric_label(table.metric)}{direction_phrase(table.metric)} by depth and length"
+    level = metric_label(table.metric, table.cell.task_name) + direction_phrase(table.metric)
+    about = f"{title_of(table)}\n{level} by depth and length"
     figure.suptitle(wrap_text(about, size[0] - 0.4, 10.0), fontsize=10)
     figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
     figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)

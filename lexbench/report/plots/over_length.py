@@ -68,7 +68,7 @@ def over_length_figure(table: Table, found: Differences | None = None) -> Notebo
     shown = looks.family_panels(table.methods, table.highlight)
     known = looks.looks_of_methods(table.methods, table.highlight)
     scale = value_axis.scale_of_table(table)
-    level = metric_label(table.metric) + direction_phrase(table.metric)
+    level = metric_label(table.metric, table.cell.task_name) + direction_phrase(table.metric)
     if found is None or found.empty:
         made, panels = panels_for(shown, title_of(table), LENGTH_AXIS_LABEL, level)
         for axes, (_, methods) in zip(panels, shown, strict=True):
@@ -86,7 +86,7 @@ def over_length_figure(table: Table, found: Differences | None = None) -> Notebo
 
 def difference_label(found: Differences) -> str:
     """Name of the axis of differences."""
-    what = "" if found.table.metric == "nll" else f"{metric_label(found.table.metric)}, "
+    what = "" if found.table.metric == "nll" else f"{metric_label(found.table.metric, found.table.cell.task_name)}, "
     base = "the unmodified model" if found.baseline == BASELINE_METHOD else found.baseline
     return f"minus {base}: {what}{found.unit}{direction_phrase(found.table.metric)}"
 

@@ -170,7 +170,7 @@ def paper_figure(
             _floor_above(axes, table, scale)
             axes.set_ylabel(
                 wrap_text(
-                    metric_label(table.metric) + direction_phrase(table.metric),
+                    metric_label(table.metric, table.cell.task_name) + direction_phrase(table.metric),
                     PANEL_HEIGHT_SHARE * each,
                     mpl.rcParams["font.size"],
                     3,
@@ -301,7 +301,9 @@ def _level_dots(
     left, right = axes.get_xlim()
     if left <= (level := over_length.visible_floors(table).get(length, math.inf)) <= right:
         axes.axvline(level, zorder=0, **over_length.FLOOR_LINE)
-    axes.set_xlabel(f"{metric_label(table.metric)} at {length:,} tokens{direction_phrase(table.metric)}")
+    axes.set_xlabel(
+        f"{metric_label(table.metric, table.cell.task_name)} at {length:,} tokens{direction_phrase(table.metric)}"
+    )
 
 
 def _arrow_start_value(table: Table, found: Sequence[Record]) -> float:

@@ -62,7 +62,9 @@ def _figure(table: Table, found: Mapping[MethodKey, PositionCurve], length: int)
     most = max(curve.clusters for curve in found.values())
     clusters = f"{most} cluster{'s' if most > 1 else ''}"
     heading = f"{title_of(table)}\nby position inside texts of {length:,} tokens, {clusters}"
-    value = ("accuracy of marks" if table.scored else metric_label(table.metric)) + direction_phrase(table.metric)
+    value = (
+        "accuracy of marks" if table.scored else metric_label(table.metric, table.cell.task_name)
+    ) + direction_phrase(table.metric)
     figure, panels = panels_for(shown, heading, POSITION_AXIS_LABEL, value)
     scale = _scale(table, found)
     for axes, (_, methods) in zip(panels, shown, strict=True):

@@ -286,10 +286,21 @@ class KeyValueState(TextState):
 
     @contextmanager
     def branch(self) -> Iterator[Self]:
-        """The state itself; behind the block it is cut back."""
+        """The state itself; behind the block it is cut back. Layers that drop old keys get those back that they had."""
         before = self.tokens
+        sliding = [layer for layer in self.cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
+        held = [(layer, dict(vars(layer))) for layer in sliding]  # `update` makes new tensors
         yield self
-        self.cut(before)
+        if not held:
+            self.cut(before)
+            return
+        for layer in self.cache.layers:
+            if not isinstance(layer, DynamicSlidingWindowLayer):
+                layer.crop(before - self.tokens)
+        for layer, fields in held:
+            vars(layer).clear()
+            vars(layer).update(fields)
+        self.tokens = before
 
     @contextmanager
     def without_last(self, count: int) -> Iterator[Self]:

@@ -16,13 +16,15 @@ from lexbench import (
     ConfigError,
     Corpus,
     Generate,
+    GenerateAnswer,
+    Metric,
     Outline,
     Sample,
     Task,
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import absence, haystack, sampling
+from lexbench.taskkit import absence, haystack, key_scores, sampling
 from lexbench.taskkit.prompt import (
     FixedParts,
     check_at_least,
@@ -34,7 +36,7 @@ from lexbench.taskkit.prompt import (
     outline_of,
     texts_for_sizes,
 )
-from lexbench.taskkit.scoring import score_items
+from lexbench.taskkit.scoring import item_scores
 
 PROMPT_HEADER = "Variables are assigned values in this text. Remember them.\n"
 STATEMENT_TEMPLATE = " VAR {name} = {value}."
@@ -81,6 +83,8 @@ class FixedChains(FixedParts):
     where a question has no answer they are those of another chain."""
     present: bool
     """Whether the text holds the answer."""
+    others: list[list[str]]
+    """Names of each other chain."""
 
     @property
     def least(self) -> int:
@@ -114,8 +118,9 @@ class VariableTracking(Task):
     names. The wording is ours. RULER has one chain, where all names in the text are the answer: `chains=1
     example=true`.
 
-    Scores: `accuracy` (strict): the answer begins with exactly the names, in any order, with or without VAR before
-    each. `contains`: the share of the names that occur anywhere in the answer (RULER's string_match_all).
+    Scores: `accuracy` (copied whole): the answer begins with exactly the names, in any order, with or without VAR
+    before each. `contains`: the share of the names that occur anywhere in the answer (RULER's string_match_all).
+    `in_place`, `reached`, `chosen` and `forced`: `lexbench.taskkit.key_scores`.
 
     Args:
         chains: with equally many statements, at least as many as questions behind a text; to each question all but one
@@ -135,6 +140,9 @@ class VariableTracking(Task):
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat", "example")
+    version: ClassVar[int] = 2
+    questions_version: ClassVar[int] = 1
+    metrics: ClassVar[tuple[Metric, ...]] = key_scores.KEY_METRICS
     chains: int = 2
     hops: int = 4
     haystack: str = "noise"
@@ -155,6 +163,11 @@ class VariableTracking(Task):
             raise ConfigError("variable_tracking's example has a written answer, got absent=choose: leave example out")
 
     @property
+    def edition(self) -> int:
+        """The version; questions that may have no answer are scored as in version 1."""
+        return self.questions_version if self.absent else self.version
+
+    @property
     def _chains(self) -> int:
         """Chains in a text."""
         return max(self.chains, self.questions_per_text)
@@ -166,8 +179,8 @@ class VariableTracking(Task):
         several = f", {self.questions_per_text} asked for behind each text" if self.questions_per_text > 1 else ""
         return (
             f"variable tracking: {self._chains} chains of {self.hops} hops in {self.haystack}{several}{shown}"
-            f"{absence.describe_form(self)}{control}, strict: exactly the asked names come first, greedy, "
-            f"{context_beginning(tokenizer, self.chat)}"
+            f"{absence.describe_form(self)}{control}, strict: exactly the asked names come first, greedy"
+            f"{'' if self.absent else key_scores.PROTOCOL}, {context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
@@ -208,7 +221,8 @@ class VariableTracking(Task):
                 needles[number] = [tokenizer.encode(each).ids for each in next(new).statements()]
             headers = [shown, PROMPT_HEADER, *absence.headers(self)]
             frame = fixed_fields(self, tokenizer, index, headers, ask, begin, answers, spare)
-            found.append(FixedChains(**frame, chain=chain, needles=needles, present=present))
+            others = [list(one.names) for one in chains if one is not chain]
+            found.append(FixedChains(**frame, chain=chain, needles=needles, present=present, others=others))
         return found
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
@@ -243,8 +257,16 @@ class VariableTracking(Task):
             if self.absent:
                 found.append(absence.ask(self, tokenizer, fixed, whole, body.name, fixed.present, facts))
             else:
-                found.append(fixed.write(whole, body.name, self._chance(), facts))
+                question = fixed.write(whole, body.name, self._chance(), facts)
+                # In the control the text lacks the asked chains, so the wrong options must not be in it either.
+                others, own = fixed.others if self.needle else [], self.rng("options", seed, fixed.index)
+                found.append(key_scores.with_options(question, tokenizer, others, self._draw_answer, own))
         return found
+
+    def _draw_answer(self, rng: np.random.Generator) -> list[str]:
+        """Names of a chain that no text need hold."""
+        letters = sampling.random_letter_words(rng, string.ascii_uppercase, VARIABLE_NAME_LETTERS)
+        return list(itertools.islice(letters, self.hops + 1))
 
     def _chance(self) -> float:
         """Chance of guessing one of several chains in the text, or else any names."""
@@ -255,11 +277,16 @@ class VariableTracking(Task):
         )
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """Strict and lenient accuracy."""
-        judge = absence.score_absent if self.absent else score_items
-        return judge(
-            question, answer, rf"(?-i:[A-Z]{{{VARIABLE_NAME_LETTERS}}})", lambda text: text.replace("VAR ", "")
-        )
+        """The names copied whole, and the other scores of keys."""
+        item = rf"(?-i:[A-Z]{{{VARIABLE_NAME_LETTERS}}})"
+        if self.absent:
+            return absence.score_absent(question, answer, item, _without_var)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
+        return key_scores.score_keys(question, answer, item_scores(question, answer, item, _without_var))
+
+
+def _without_var(text: str) -> str:
+    return text.replace("VAR ", "")
 
 
 def _chains(rng: np.random.Generator, size: int) -> Iterator[Chain]:

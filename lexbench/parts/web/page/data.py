@@ -124,7 +124,7 @@ def _metric_data(measured: PageData, table: Table) -> dict[str, Any]:
     known = places(table, measured.samples)
     return {
         "metric": table.metric,
-        "label": metric_label(table.metric),
+        "label": metric_label(table.metric, table.cell.task_name),
         "better": table.better,
         "scored": table.scored,
         "ranked": [table.methods.index(method) for method in rank_methods(table)],

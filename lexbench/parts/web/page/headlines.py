@@ -67,7 +67,7 @@ def context_headlines(measured: PageData) -> Iterator[dict[str, Any]]:
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
-            "label": metric_label(found.table.metric),
+            "label": metric_label(found.table.metric, found.table.cell.task_name),
             "side": "gain: \u2191 better",
             "lead": headline_sentences(found)[0],
             "sentence": headline_sentence(found),
@@ -120,7 +120,7 @@ def _metric_headline(measured: PageData, table: Table) -> dict[str, Any]:
     return {
         "id": table.setting,
         "name": measured.name(table),
-        "label": metric_label(table.metric),
+        "label": metric_label(table.metric, table.cell.task_name),
         "side": "\u2191 better" if table.better > 0 else "\u2193 better",
         "lead": said_first,
         "sentence": said_first,
