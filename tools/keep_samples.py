@@ -24,6 +24,7 @@ from lexbench.stats.costs import costs_of_file
 from lexbench.stats.records import cells_of_most_questions, load_cells
 from lexbench.store.cell_rows import read_cell
 from lexbench.store.format import FinishedCell, cell_line
+from tools import recompute
 
 COLUMNS = pa.schema(
     [
@@ -44,8 +45,8 @@ COLUMNS = pa.schema(
         pa.field("nll", pa.list_(pa.float16())),
     ]
 )
-"""`cell`: JSON, with all that a cell's identity holds. `seconds`: of the whole cell. `keys`: those of the text, where its
-questions do not name them all. `scores`, `facts` and `floors`: JSON. `nll`: nats of each target, rounded; `nll_sum` is
+"""`cell`: JSON, with all that a cell's identity holds. `seconds`: of the whole cell. `keys`: those of the text, where
+its questions do not name them all. `scores`, `facts` and `floors`: JSON. `nll`: nats of each target, rounded; `nll_sum` is
 the sum of those that were measured."""
 OWN_COLUMNS = ("expected", "keys_in_text", "depth")
 """Facts that have a column."""
@@ -104,6 +105,19 @@ def cell_of(line: str) -> Cell:
     return read_cell(json.loads(line), "its identity")
 
 
+def with_key_scores(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows; samples of `passkey` have the scores that their answers tell, where the task gave none."""
+    found = []
+    for line, group in group_by_key(rows, lambda row: row["cell"]).items():
+        told = cell_of(line).task_name == "passkey" and all(
+            row["expected"] and row["output"] is not None for row in group
+        )
+        derived = recompute.key_scores(group) if told else [{}] * len(group)
+        for row, scores in zip(group, derived, strict=True):
+            found.append({**row, "scores": json.dumps(scores | json.loads(row["scores"]))})
+    return found
+
+
 def add_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add rows to a file. Rows of the same cells are replaced; of cells that differ in their number of questions alone
     that of the most stays."""
@@ -117,7 +131,7 @@ def add_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a file of samples, the rows of a cell together."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist(list(rows), schema=COLUMNS)
+    table = pa.Table.from_pylist(with_key_scores(rows), schema=COLUMNS)
     pq.write_table(table, file, compression="zstd", compression_level=19, use_dictionary=REPEATED)
 
 

@@ -268,8 +268,8 @@ def _blind(
 ) -> tuple[MethodKey, PairedDifference] | None:
     """Method that is right least often at a loss that cannot be told from that of `best`, and its loss minus that one.
 
-    Of several the one with the nearest loss. It is right less often than `best` by a paired test after Holm's correction
-    over the methods; a loss is told by a paired test, or by an interval that leaves out 0.
+    Of several the one with the nearest loss. It is right less often than `best` by a paired test, after Holm's
+    correction over the methods; a loss is told by a paired test, or by an interval that leaves out 0.
     """
     others = [row for row in table.methods if row != best and _has_value(table, row, longest)]
     others = [row for row in others if _has_value(needle, row, longest)]
