@@ -46,8 +46,8 @@ COLUMNS = pa.schema(
     ]
 )
 """`cell`: JSON, with all that a cell's identity holds. `seconds`: of the whole cell. `keys`: those of the text, where
-its questions do not name them all. `scores`, `facts` and `floors`: JSON. `nll`: nats of each target, rounded; `nll_sum` is
-the sum of those that were measured."""
+its questions do not name them all. `scores`, `facts` and `floors`: JSON. `nll`: nats of each target, rounded;
+`nll_sum` is the sum of those that were measured."""
 OWN_COLUMNS = ("expected", "keys_in_text", "depth")
 """Facts that have a column."""
 REPEATED = [

@@ -1,12 +1,13 @@
 """Compute the figures of the pages anew from stored samples, and compare: python tools/recompute.py [PAGE ...]
 
 It shares no code with lexbench: it needs numpy and pyarrow, reads Parquet files and the tables of pages, and ends
-with code 1 where a figure differs. A value must be the printed one to its last digit, a count the same. Each end of an
-interval must lie within a tenth of the printed one's: for shares of the scale, or within what Wilson's interval of 0 in
-as many texts spans, the greater (11 points of 32 texts, 19 of 16); for losses and divergences of the interval's width (a fifth of 16 texts).
-The own interval of shares is the percentile bootstrap over texts (Wilson's where nothing varies). That of losses is the
-bootstrap-t over texts at the level that docs/statistics.md states, 97.5 % up to 32 texts: ends of a plain percentile
-bootstrap at 95 % lie up to a quarter of the width inside, because it is too narrow for so few texts.
+with code 1 where a figure differs. A value must be the printed one to its last digit, a count the same. Each end of
+an interval must lie within a tenth of the printed one's: for shares of the scale, or within what Wilson's interval of
+0 in as many texts spans, the greater (11 points of 32 texts, 19 of 16); for losses and divergences of the interval's
+width (a fifth of 16 texts). The own interval of shares is the percentile bootstrap over texts (Wilson's where nothing
+varies). That of losses is the bootstrap-t over texts at the level that docs/statistics.md states, 97.5 % up to 32
+texts: ends of a plain percentile bootstrap at 95 % lie up to a quarter of the width inside, because it is too narrow
+for so few texts.
 """
 
 import argparse
@@ -41,10 +42,9 @@ def share_in_place(output: str, expected: Sequence[str]) -> float:
             numbers.remove(key)
             wanted.remove(key)
             right += len(key)
-    pairs = zip(wanted, numbers, strict=False)
-    return (right + sum(a == b for key, number in pairs for a, b in zip(key, number, strict=False))) / sum(
-        map(len, expected)
-    )
+    for key, number in zip(wanted, numbers, strict=False):
+        right += sum(a == b for a, b in zip(key, number, strict=False))
+    return right / sum(map(len, expected))
 
 
 def is_reached(output: str, keys: Sequence[str]) -> bool:
@@ -96,7 +96,7 @@ class Values:
     def interval(self) -> tuple[float, float]:
         """Own 95 % interval over resampled texts."""
         names, place = np.unique(self.texts, return_inverse=True)
-        sums, weights = (np.bincount(place, each, len(names)) for each in (self.sums, self.weights))
+        sums, weights = (np.bincount(place, each, len(names)).astype(np.float64) for each in (self.sums, self.weights))
         return percentile(sums, weights) if self.is_share else studentised(sums, weights)
 
 
@@ -315,7 +315,7 @@ def mean_price(cells: Mapping[Key, Cell], task: str, model: str, method: str, in
         cells[task, model, method, at].values("nll").minus(cells[task, model, "none", at].values("nll"))
         for at in lengths
     ]
-    return Values(sum(one.sums for one in each) / len(each), each[0].weights, each[0].texts, False)
+    return Values(np.mean([one.sums for one in each], axis=0), each[0].weights, each[0].texts, False)
 
 
 def find_divergence(table: Table, column: int, label: str) -> tuple[Values, float] | None:
@@ -339,6 +339,36 @@ def find_divergence(table: Table, column: int, label: str) -> tuple[Values, floa
     return Values(found, np.ones(len(rows)), [row["cluster"] for row in rows], name == "same_top"), 1.0
 
 
+def smollm2(metric: str, method: str, length: int) -> Values:
+    """Samples of SmolLM2's board under the name of a column."""
+    task, metric = {
+        "reached": ("passkey(questions_per_text=4)", "reached"),
+        "copied whole": ("passkey(questions_per_text=4)", "accuracy"),
+        "loss": ("last_segment(targets=1024, longest=16384)", "nll"),
+    }[metric]
+    cells = read_cells(REFERENCE / "smollm2" / "board.parquet")
+    return cells[task, "SmolLM2-135M-Instruct", method, length].values(metric)
+
+
+def find_in_board(table: Table, column: int, label: str) -> tuple[Values, float] | None:
+    """Figures of smollm2.md: values, differences at one length, and differences to `none` at T."""
+    head, lengths = table.head[column], {"2T": 16384, "T": 8192, "T/2": 4096}
+    if value := re.fullmatch(r"(reached|copied whole|loss) at ([\d,]+)", head):
+        return smollm2(value[1], label, int(number_of(value[2]))), 1.0
+    if head == "right, of those that reach":
+        reached, whole = (smollm2(metric, label, 16384) for metric in ("reached", "copied whole"))
+        kept = reached.sums == 1
+        texts = [text for text, has in zip(whole.texts, kept, strict=True) if has]
+        return Values(whole.sums[kept], whole.weights[kept], texts, True), 1.0
+    named = re.fullmatch(r"(reached|copied whole|loss) \((points|nats per token)\)", head)
+    pair = re.fullmatch(r"(?:control: )?(\S+)(?: at (\S+))? - (\S+) at (\S+)", re.sub(r", (?=\w+=)", ",", label))
+    if not named or not pair:
+        return None
+    one, other = (name.replace(",", ", ") for name in (pair[1], pair[3]))
+    first = smollm2(named[1], one, lengths[pair[2] or pair[4]])
+    return first.minus(smollm2(named[1], other, lengths[pair[4]])), 100.0 if named[2] == "points" else 1.0
+
+
 def find_in_leaderboard(table: Table, column: int, label: str) -> tuple[Values, float] | None:
     """Figures of leaderboard.md."""
     if table.headings[0] != "By length":
@@ -354,6 +384,7 @@ PAGES: Mapping[str, Finder] = {
     "small_models.md": find_curve("small_models"),
     "leaderboard.md": find_in_leaderboard,
     "kv.md": find_divergence,
+    "smollm2.md": find_in_board,
 }
 
 
