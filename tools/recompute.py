@@ -220,8 +220,8 @@ def fault_of(cell: str, values: Values, scale: float) -> str | None:
     value, count = scale * values.mean, printed[2]
     if count is not None:
         value, scale = values.sums.sum(), 100.0
-        if int(count) != len(values.sums):
-            return f"{count} samples, found {len(values.sums)}"
+        if int(count) != values.weights.sum():
+            return f"of {count}, found {values.weights.sum():g}"
     if abs(value - number_of(printed[1])) > 0.5000001 * unit_of(printed[1]):
         return f"{printed[1]}, found {value:.6g}"
     if printed[3] is None:
@@ -369,6 +369,41 @@ def find_in_board(table: Table, column: int, label: str) -> tuple[Values, float]
     return first.minus(smollm2(named[1], other, lengths[pair[4]])), 100.0 if named[2] == "points" else 1.0
 
 
+def digits_in_place(cell: Cell, of_other_texts: bool = False) -> Values:
+    """Digits of each key that are in place, of all its digits; or the mean of those by the keys of the other texts."""
+    rows = cell.rows
+    sizes = np.array([float(sum(map(len, row["expected"]))) for row in rows])
+    if not of_other_texts:
+        shares = cell.values("in_place").sums
+    else:
+        shares = np.array(
+            [
+                np.mean([share_in_place(row["output"], other["expected"]) for other in rows if other is not row])
+                for row in rows
+            ]
+        )
+    return Values(shares * sizes, sizes, [row["cluster"] for row in rows], True)
+
+
+def lexlet_keys(metric: str, method: str, length: int) -> Values:
+    """Samples of lexlet under the name of a column or a heading."""
+    cells = read_cells(REFERENCE / SAMPLES["lexlet"])
+    if metric == "loss":
+        return cells["last_segment", "lexlet", method, length].values("nll")
+    cell = cells["passkey", "lexlet", method, length]
+    if metric in ("tokens in place", "by other keys"):
+        return digits_in_place(cell, metric == "by other keys")
+    return cell.values({"copied whole": "accuracy", "reached": "reached"}[metric])
+
+
+def find_in_keys(table: Table, column: int, label: str) -> tuple[Values, float] | None:
+    """Figures of keys.md."""
+    heading, head = table.headings[-1].lower(), table.head[column]
+    if by_length := re.fullmatch(r"(\d+) \([\d.]+x\)", head):
+        return lexlet_keys(heading.split(",")[0], label, int(by_length[1])), 1.0
+    return None if head.startswith("chosen") else (lexlet_keys(head, label, 2048), 1.0)
+
+
 def find_in_leaderboard(table: Table, column: int, label: str) -> tuple[Values, float] | None:
     """Figures of leaderboard.md."""
     if table.headings[0] != "By length":
@@ -385,6 +420,7 @@ PAGES: Mapping[str, Finder] = {
     "leaderboard.md": find_in_leaderboard,
     "kv.md": find_divergence,
     "smollm2.md": find_in_board,
+    "keys.md": find_in_keys,
 }
 
 
