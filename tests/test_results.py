@@ -4,11 +4,14 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,7 +21,7 @@ from lexbench.stats.records import build_records, records_of
 from tests.records_schema import records_schema
 from tests.report.fake_run import finished, keep
 from tests.report.pictures import drawn
-from tools import smollm2_page
+from tools import keep_samples, recompute, smollm2_page
 from tools.keep_records import keep_records, read_records
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -190,7 +193,7 @@ def test_puzzles_of_today_are_above_chance_as_their_page_says() -> None:
 def test_results_are_light_enough_to_be_copied_in_seconds() -> None:
     """What the tree may weigh: a figure twice, or a run's cells, would be noticed here."""
     files = [file for file in RESULTS.rglob("*") if file.is_file() and "report" not in file.parts]
-    assert len(files) <= 250 and sum(file.stat().st_size for file in files) < 6_000_000
+    assert len(files) <= 250 and sum(file.stat().st_size for file in files) < 12_000_000
     assert not [file for file in files if file.suffix == ".png"]
 
 
@@ -198,10 +201,67 @@ def test_results_are_light_enough_to_be_copied_in_seconds() -> None:
 def test_the_page_of_smollm2_is_what_its_cells_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2_page, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(smollm2_page, "FIGURE", tmp_path / "curves.svg")
+    monkeypatch.setattr(smollm2_page, "COMPARISONS", tmp_path / "comparisons.parquet")
     smollm2_page.main([])
     assert (tmp_path / "page.md").read_text() == (REFERENCE / "smollm2.md").read_text()
     assert (tmp_path / "curves.svg").read_bytes() == (REFERENCE / "smollm2" / "curves.svg").read_bytes()
+    kept = pq.read_table(REFERENCE / "smollm2" / "comparisons.parquet")
+    assert pq.read_table(tmp_path / "comparisons.parquet").equals(kept)
     assert min(len(each.samples) for each in smollm2_page.kept_cells()) >= 16
+
+
+def test_no_method_of_smollm2_is_compared_with_itself() -> None:
+    """By hand: up to 8,192 tokens factors and groups are 1, and rerope's window is 4,096; at 16,384 all six differ."""
+    rows = pq.read_table(REFERENCE / "smollm2" / "comparisons.parquet").to_pylist()
+    found = {
+        each["length"]: {(row["first"], row["second"]) for row in rows if row["length"] == each["length"]}
+        for each in rows
+    }
+    assert found[8192] == {("none", "rerope")} and found.keys() == {8192, 16384} and len(found[16384]) == 15
+
+
+@pytest.mark.slow
+def test_every_page_is_recomputed_from_its_samples_without_lexbench() -> None:
+    """In another process, in which lexbench cannot be imported."""
+    tool = RESULTS.parent / "tools" / "recompute.py"
+    code = (
+        "import sys, runpy; sys.modules['lexbench'] = None; sys.argv = ['recompute']; "
+        f"runpy.run_path({str(tool)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"{name}: " in done.stdout for name in recompute.PAGES)
+
+
+def test_a_figure_that_differs_from_its_samples_is_a_fault() -> None:
+    """Of 16 texts 8 are right: 0.50, of two in three texts each end within 19 points of the percentile bootstrap's."""
+    values = recompute.Values(np.arange(16) % 2.0, np.ones(16), [str(each) for each in range(16)], True)
+    assert recompute.fault_of("0.50 [0.28, 0.72]", values, 1.0) is None
+    assert recompute.fault_of("8 of 16 [28, 72 %]", values, 1.0) is None
+    assert recompute.fault_of("**50.0** [28.0, 72.0]", values, 100.0) is None
+    for wrong in ("0.51 [0.28, 0.72]", "9 of 16 [28, 72 %]", "8 of 15", "0.50 [0.02, 0.72]"):
+        assert recompute.fault_of(wrong, values, 1.0) is not None, wrong
+
+
+def test_scores_of_keys_are_counted_by_hand() -> None:
+    def row(cluster: str, output: str, expected: str) -> dict[str, Any]:
+        return {"cluster": cluster, "output": output, "expected": [expected], "keys": None}
+
+    rows = [
+        row("a", " 40231.\nThe", "40213"),
+        row("a", " 40213.", "55555"),
+        row("b", " is is", "12345"),
+        row("b", " 2345", "12345"),
+    ]
+    found = recompute.key_scores(rows)
+    assert [each["in_place"] for each in found] == [0.6, 0.0, 0.0, 0.0]  # 402 of 40213; one digit short shifts all
+    assert [each["reached"] for each in found] == [0.0, 1.0, 0.0, 0.0]
+    assert [recompute.is_whole(text, ["40213"]) for text in (" 40213.\n", "402135", "40213, 7", "'40213'")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_the_kept_questions_of_a_board_give_the_records_of_its_cells(
@@ -210,10 +270,10 @@ def test_the_kept_questions_of_a_board_give_the_records_of_its_cells(
     monkeypatch.setattr(smollm2_page, "QUESTIONS", tmp_path / "kept.parquet")
     cells = [finished("last_segment", "none", 512), finished("passkey", "pi", 512)]
     keep(tmp_path / "one", cells)
-    smollm2_page.keep_questions(tmp_path / "one")
+    keep_samples.add_rows(smollm2_page.QUESTIONS, keep_samples.rows_of_run(tmp_path / "one"))
     later = [finished("passkey", "pi", 512, n=8), finished("passkey", "ntk", 512)]
     keep(tmp_path / "two", [cells[1], *later])
-    smollm2_page.keep_questions(tmp_path / "two")
+    keep_samples.add_rows(smollm2_page.QUESTIONS, keep_samples.rows_of_run(tmp_path / "two"))
     kept = smollm2_page.kept_cells()
     assert sorted(each.cell.id for each in kept) == sorted(each.cell.id for each in [*cells, later[1]])
     for mine in kept:

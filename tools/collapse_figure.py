@@ -1,8 +1,9 @@
-"""README's figure: loss and keys found over length of the committed cells; `python -m tools.collapse_figure`."""
+"""README's figure: loss and keys over length of the committed cells; `python -m tools.collapse_figure`."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import matplotlib as mpl
@@ -15,6 +16,7 @@ from lexbench.report import looks
 from lexbench.report.plots.style import MARKER_OF_SHAPE, MATPLOTLIB_STYLE, save_figure_as
 from lexbench.report.tables import headline_tables
 from lexbench.stats import records
+from tools.recompute import share_in_place
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "results" / "reference" / "lexlet"
@@ -69,29 +71,52 @@ def point_at_better(axes: Axes, upwards: bool) -> None:
     axes.text(0.05, (low + high) / 2, "better", transform=axes.transAxes, color="0.35", va="center")
 
 
+def keys_over_length(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Percent of keys copied whole, and of their digits in place, of each method, sorted by length."""
+    found: dict[str, dict[str, list[float]]] = {"whole": {}, "in place": {}}
+    cells = [each for each in records.load_cells([folder]).finished if each.cell.task_name == "passkey"]
+    for name, key in METHODS.items():
+        mine = sorted((each for each in cells if each.cell.method == key), key=lambda each: each.cell.length)
+        found["whole"][name] = [100 * mean([one.scores["accuracy"] for one in each.samples]) for each in mine]
+        found["in place"][name] = [
+            100 * mean([share_in_place(one.output or "", [one.facts["expected"]]) for one in each.samples])
+            for each in mine
+        ]
+    return found
+
+
+def draw_keys(axes: Axes, folder: Path, multiples: Sequence[float]) -> None:
+    """Draw the digits in place, and dashed the keys copied whole."""
+    known, found = looks.looks_of_methods(list(METHODS.values())), keys_over_length(folder)
+    draw_panel(axes, found["in place"], multiples, {})
+    for name, values in found["whole"].items():
+        axes.plot(multiples, values, color=known[METHODS[name]].colour, linewidth=1.5, linestyle=(0, (4, 2)))
+        place: dict[str, Any] = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
+        for kind, curve in found.items():
+            said = f"{name} {curve[name][-1]:.0f} % {kind}"
+            if name == "none":
+                said = "unmodified 0" if kind == "whole" else ""
+                place["xytext"] = (9, -9)
+            axes.annotate(said, (multiples[-1], curve[name][-1]), color=known[METHODS[name]].colour, **place)
+    axes.set_title("... but yarn garbles the keys", fontsize="large", fontweight="bold")
+    axes.set_ylabel("% (solid: digits in place, dashed: keys whole)")
+    axes.set_yticks([0, 25, 50, 75, 100])
+    axes.set_ylim(-6, 102)  # below 0: the name of a line there stays off the axis
+
+
 def draw_figure(folder: Path = FOLDER) -> Figure:
-    """Draw two panels, loss and keys found, of three methods on the model of a run folder."""
+    """Draw two panels, loss and keys, of three methods on the model of a run folder."""
     loss = read_curves(folder, "last_segment", "nll")
-    keys = read_curves(folder, "passkey", "accuracy")
     levels = {method: [each.value or 0.0 for each in found] for method, found in loss.items()}
-    counts = {method: [(each.value or 0.0) * each.n for each in found] for method, found in keys.items()}
-    first = keys["none"][0]
-    multiples = [each.length / each.trained_length for each in keys["none"]]
-    names = {method: "unmodified" if method == "none" else method for method in METHODS}
+    multiples = [each.length / each.trained_length for each in loss["none"]]
     made = Figure(figsize=SIZE_INCHES, layout="constrained")
     left, right = made.subplots(1, 2)
-    ends = {method: f"{name} {levels[method][-1]:.2f}" for method, name in names.items()}
-    draw_panel(left, levels, multiples, ends)
-    left.set_title("yarn and rerope have the same loss ...", fontsize="large", fontweight="bold")
+    names = {method: "unmodified" if method == "none" else method for method in METHODS}
+    draw_panel(left, levels, multiples, {method: f"{name} {levels[method][-1]:.2f}" for method, name in names.items()})
+    left.set_title("yarn and rerope are alike in loss ...", fontsize="large", fontweight="bold")
     left.set_ylabel("loss, nats per token")
     point_at_better(left, upwards=False)
-    ends = {method: f"{name} {counts[method][-1]:.0f} of {first.n}" for method, name in names.items()}
-    draw_panel(right, counts, multiples, ends)
-    right.set_title("... and only rerope finds the key", fontsize="large", fontweight="bold")
-    right.set_ylabel(f"keys found, of {first.n}")
-    right.set_yticks([0, first.n / 4, first.n / 2, 3 * first.n / 4, first.n])
-    right.set_ylim(-0.06 * first.n, 1.02 * first.n)  # below 0: the name of a line there stays off the axis
-    point_at_better(right, upwards=True)
+    draw_keys(right, folder, multiples)
     return made
 
 

@@ -77,7 +77,7 @@ def _gain_text(gain: NllDrop | None) -> str:
 
 
 def _retrieval(found: Headline) -> Iterator[str]:
-    """Retrieval in the table: the best method, and one that has about its loss and finds less."""
+    """Retrieval in the table: the best method, and one that is right less often at a loss not told from its loss."""
     needles, above = found.retrievals, found.above_floor
     if not needles:
         return
@@ -93,12 +93,21 @@ def _retrieval(found: Headline) -> Iterator[str]:
     texts = {method: format_record_value(needles[method], value) for method, value in above.items()}
     first = max(above, key=above.__getitem__)
     best = [method for method, text in texts.items() if text == texts[first]]
-    said = f"Most is found by {join_first_few(best, 3)}: {_count_found(needles[first], found)} {where}"
-    if found.blind is not None:
-        losses = [found.table.entries[method, found.longest].value or 0.0 for method in (found.blind, first)]
-        said += f"; {method_name(found.blind)} finds {_count_found(needles[found.blind], found)} with about the same "
-        said += f"loss, {losses[0]:.3f} and {losses[1]:.3f} nats per token"
-    yield f"{said}."
+    said = f"Most answers are right under {join_first_few(best, 3)}: {_count_found(needles[first], found)} {where}"
+    yield f"{said}{_blind(found)}."
+
+
+def _blind(found: Headline) -> str:
+    """The method whose loss cannot be told from that of the best at retrieval, with the difference; or nothing."""
+    gap = found.blind_gap
+    if found.blind is None or gap is None or gap.difference is None or gap.interval is None:
+        return ""
+    ends = f"[{format_signed(gap.interval.low)}, {format_signed(gap.interval.high)}]"
+    count = _count_found(found.retrievals[found.blind], found)
+    return (
+        f"; under {method_name(found.blind)} {count}, at a loss that is not told apart "
+        f"(paired difference {format_signed(gap.difference)} {ends} nats per token)"
+    )
 
 
 def _count_found(record: Record, found: Headline) -> str:

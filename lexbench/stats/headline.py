@@ -72,7 +72,12 @@ class Headline:
     unspoken: Note | None
     """Note that the model has not learned the text's language."""
     blind: MethodKey | None
-    """Method with about the loss of the best one at retrieval, which finds less; None: none, or several tasks."""
+    """Method whose loss cannot be told from that of the best one at retrieval, and which is right less often.
+
+    None: none, or several tasks.
+    """
+    blind_gap: PairedDifference | None
+    """Its loss minus that of the best one at retrieval, nats per token; None: without `blind`."""
 
     @property
     def retrievals(self) -> dict[MethodKey, Record]:
@@ -163,11 +168,13 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         rows=rows,
         unspoken=silent,
         blind=None,
+        blind_gap=None,
     )
     above = found.above_floor
     if len(needles) != 1 or not above or shared_limit(found.retrievals.values()):
         return found
-    return replace(found, blind=_blind(table, needles[0], samples, max(above, key=above.__getitem__), longest))
+    blind, gap = _blind(table, needles[0], samples, max(above, key=above.__getitem__), longest) or (None, None)
+    return replace(found, blind=blind, blind_gap=gap)
 
 
 def _control(table: Table, samples: Samples, start: int) -> tuple[int | None, NllDrop | None]:
@@ -256,10 +263,13 @@ def _mean_accuracy(records: Sequence[Record | None], samples: Samples) -> Record
     )
 
 
-def _blind(table: Table, needle: Table, samples: Samples, best: MethodKey, longest: int) -> MethodKey | None:
-    """Method with the lowest retrieval of all that find less than `best` and whose loss cannot be told from its loss.
+def _blind(
+    table: Table, needle: Table, samples: Samples, best: MethodKey, longest: int
+) -> tuple[MethodKey, PairedDifference] | None:
+    """Method that is right least often at a loss that cannot be told from that of `best`, and its loss minus that one.
 
-    Both by paired tests, the test of retrieval after Holm's correction over the methods.
+    Of several the one with the nearest loss. It is right less often than `best` by a paired test, after Holm's
+    correction over the methods; a loss is told by a paired test, or by an interval that leaves out 0.
     """
     others = [row for row in table.methods if row != best and _has_value(table, row, longest)]
     others = [row for row in others if _has_value(needle, row, longest)]
@@ -274,5 +284,16 @@ def _blind(table: Table, needle: Table, samples: Samples, best: MethodKey, longe
 
     apart = correct_by_holm({row: against(needle, row) for row in others})
     fewer = [row for row, each in apart.items() if each.significant and (each.difference or 0.0) < 0]
-    alike = [row for row in fewer if (gap := against(table, row)).p is not None and gap.p > SIGNIFICANCE_LEVEL]
-    return min(alike, key=lambda row: needle.entries[row, longest].value or 0.0, default=None)
+    gaps = {row: gap for row in fewer if _cannot_be_told(gap := against(table, row))}
+    return min(
+        gaps.items(),
+        key=lambda each: (needle.entries[each[0], longest].value or 0.0, abs(each[1].difference or 0.0)),
+        default=None,
+    )
+
+
+def _cannot_be_told(gap: PairedDifference) -> bool:
+    """Whether a test was made, and neither it nor the interval tells a difference from 0."""
+    if gap.p is None or gap.interval is None:
+        return False
+    return gap.p > SIGNIFICANCE_LEVEL and gap.interval.low <= 0 <= gap.interval.high

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from lexbench.stats.summaries import Summary, curve_summaries
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
+from tools.keep_samples import read_cells
 
 FLOORS = {"uniform": 6.24, "unigram": 5.8, "bigram": 5.0}
 N = 12
@@ -142,11 +144,30 @@ def test_a_method_that_has_the_best_ones_loss_and_finds_less_stands_beside_it() 
     cells = [needle("none", 512, N), needle("none", 2048, 0, chance=0.0)]
     cells += [needle(name, 2048, right, chance=0.0) for name, right in (("rerope", 12), ("yarn", 1), ("pi", 9))]
     assert headline_sentence(only(*texts, *cells)).endswith(
-        "Most is found by rerope: 12 of 12 at 2,048 tokens (passkey); the unmodified model finds 0 of 12 with about "
-        "the same loss, 3.500 and 3.500 nats per token."
+        "Most answers are right under rerope: 12 of 12 at 2,048 tokens (passkey); under the unmodified model 0 of 12, "
+        "at a loss that is not told apart (paired difference 0.000 [0.000, 0.000] nats per token)."
     )
     worse = [text(name, at, 3.5 + (name == "none")) for name in ("none", "rerope", "yarn", "pi") for at in (256, 2048)]
-    assert "yarn finds 1 of 12 with about the same loss" in headline_sentence(only(*worse, *cells))
+    assert "under yarn 1 of 12, at a loss that is not told apart" in headline_sentence(only(*worse, *cells))
+
+
+def test_a_loss_whose_interval_leaves_out_0_is_told_and_of_several_the_nearest_is_named() -> None:
+    """lexlet: entropy_abf and jet_long are right in 0 of 32. Their loss minus rerope's: +0.081 [+0.002, +0.157], where
+    p is 0.065, and +0.006 [-0.072, +0.100]."""
+    cells = read_cells(Path(__file__).parents[2] / "results/reference/samples/lexlet.parquet")
+    some = [
+        each for each in cells if str(each.cell.method) in {"none", "rerope", "entropy_abf", "jet_long", "longrope2"}
+    ]
+    [found] = build_headlines(build_tables(some), {each.cell.id: each.samples for each in some})
+    assert str(found.blind) == "jet_long" and found.blind_gap is not None and found.blind_gap.difference is not None
+    means = {
+        name: sum(float(each.nll.sum()) for each in cell.samples if each.nll is not None) / (32 * 64)
+        for cell in some
+        if cell.cell.task == "last_segment" and cell.cell.length == 2048
+        for name in [str(cell.cell.method)]
+    }
+    assert found.blind_gap.difference == pytest.approx(means["jet_long"] - means["rerope"], abs=1e-4)
+    assert abs(means["entropy_abf"] - means["rerope"]) > 0.08
 
 
 def test_a_gain_of_few_documents_is_not_claimed() -> None:
@@ -179,7 +200,7 @@ def test_equal_means_of_several_tasks_share_the_highest_retrieval() -> None:
         for task, hits in zip(("passkey", "passkey_2", "passkey_3"), every, strict=True)
         for at in (256, 512)
     ]
-    assert "Most is found by pi, ntk: 0.58 [" in headline_sentence(only(*cells))
+    assert "Most answers are right under pi, ntk: 0.58 [" in headline_sentence(only(*cells))
 
 
 def test_retrieval_of_a_task_with_few_and_many_samples_is_that_of_the_many() -> None:
@@ -256,7 +277,7 @@ def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length(
     assert tasks_of(found) == ["passkey", "passkey_2"]
     assert headline_sentence(found).startswith(
         "No method predicts text better from 2,048 tokens than the unmodified model does from its own 256. "
-        "Most is found by ntk: 0.88 ["
+        "Most answers are right under ntk: 0.88 ["
     )
     [low, high] = re.findall(r"\d\.\d\d", headline_sentence(found).rsplit("[", 1)[1])
     ntk = next(row.retrieval for row in found.rows if str(row.method) == "ntk")
@@ -281,7 +302,7 @@ def test_a_task_at_chance_at_its_only_length_takes_no_part_where_another_tells_s
     cells += [needle("none", 512, N), needle("none", 2048, 0), needle("ntk", 2048, N)]
     found = only(*texts, *cells)
     assert (tasks_of(found), found.unable) == (["passkey"], ["passkey_2"])
-    assert "Most is found by ntk: 12 of 12 at 2,048 tokens (passkey)" in headline_sentence(found)
+    assert "Most answers are right under ntk: 12 of 12 at 2,048 tokens (passkey)" in headline_sentence(found)
 
 
 def test_one_length_too_long_is_refused_and_the_others_stand() -> None:
