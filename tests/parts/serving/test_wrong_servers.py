@@ -36,6 +36,7 @@ MODEL = read_model(registry.read_named_config("model", "lexlet"))
 TOKENIZER = load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
 LENGTHS = (192, 384, 640)
 READING = FORMS[:4]
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 LISTED = listing("one", **scripted.VLLM)
 
 
@@ -203,7 +204,7 @@ def test_certain_tokens_are_no_constant(row: list[float], constant: bool) -> Non
 
 def questions(n: int = 8) -> list[Generate]:
     whole = text_tokens(TOKENIZER, 190, "The end")
-    words = [TOKENIZER.encode(f" {word}").ids[0] for word in "one two three four five six seven eight".split()]
+    words = [TOKENIZER.encode(f" {word}").ids[0] for word in NUMBERS]
     return [Generate(index=k, cluster="a", prompt=np.append(whole[:-1], words[k]), max_new_tokens=6) for k in range(n)]
 
 
@@ -225,6 +226,9 @@ def test_answers_of_other_requests_are_seen_when_asked_again(wrong: Any, form: s
             if seen:
                 with pytest.raises(Refused, match=r"mixes requests up|malformed answer"):
                     list(backend.answers(asked))
+                if kind == "writes":
+                    with pytest.raises(Refused, match="mixes requests up"):
+                        backend.answers(asked[:1])
             else:
                 server.asked.clear()
                 assert len(list(backend.answers(asked))) == 8 and len(server.asked) == 10
@@ -268,3 +272,16 @@ LONG = tuple(range(40))
 )
 def test_rounding_mixes_no_requests_up(pairs: list[tuple[Answer, Answer]], mixed: bool) -> None:
     assert again.are_of_other_requests(pairs) == mixed
+
+
+def test_a_server_that_breaks_where_it_tells_no_likelihoods_is_asked_without() -> None:
+    """As llama-cpp-python ends with HTTP 500 at `logprobs` where it keeps no logits: ten retries take minutes."""
+    true = reader({}, "silent")
+    with serving(lambda body: (500, {}) if body.get("logprobs") is not None else true(body)) as server:
+        backend = OpenAI(MODEL, url=server.url, retries=10, longest=192)
+        backend.attend(Attention())
+        assert (
+            len([body for body in server.asked if body.get("logprobs") is not None]) <= 8
+        )  # five forms, twice each at most
+        assert len(list(backend.answers(questions(3)))) == 3
+        backend.close()

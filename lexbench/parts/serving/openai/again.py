@@ -28,13 +28,17 @@ MAX_MOVED_TOKENS_SHARE, MAX_OUTLIER_NATS = 0.125, 2.0
 """Share of likelihoods that may move by more, and by how much: outliers of activations in few bits."""
 
 
+class MixedUp(Refused):
+    """The server was seen to answer questions otherwise when they are asked again."""
+
+
 def check_again(
     questions: Sequence[AnyQuestion], found: Iterator[Answer], ask: Callable[[AnyQuestion], Answer], url: str
 ) -> Iterator[Answer]:
     """The answers in turn; behind them the last questions are asked again, the last one first, one at a time.
 
-    Refused where the server answers them otherwise: by likelihoods that have moved, or by texts of which more part than
-    by rounding.
+    `MixedUp` where the server answers them otherwise: by likelihoods that have moved, or by texts of which more part
+    than by rounding.
     """
     answers = list[Answer]()
     for answer in found:
@@ -49,10 +53,10 @@ def check_again(
         except Deferred:
             raise
         except Refused as refusal:
-            raise Refused(f"{url} refuses a question that it has answered before ({refusal.reason})") from None
+            raise MixedUp(f"{url} refuses a question that it has answered before ({refusal.reason})") from None
     if are_of_other_requests(pairs):
         count = sum(is_other(*pair) for pair in pairs)
-        raise Refused(
+        raise MixedUp(
             f"{url} answers {count} of {len(pairs)} questions otherwise when they are asked again, one by one in "
             "another order: it mixes requests up, or answers from the cache of another one"
         )

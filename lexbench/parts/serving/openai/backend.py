@@ -21,7 +21,7 @@ from lexbench.core.task import Answer, AnyQuestion, Generate
 from lexbench.methods.composition import method_config, read_method
 from lexbench.methods.scaled import attention_of
 from lexbench.parts.serving.completions import Completions, Continue, Likely, Reply, Request
-from lexbench.parts.serving.openai.again import check_again
+from lexbench.parts.serving.openai.again import MixedUp, check_again
 from lexbench.parts.serving.openai.chat import ChatDialect
 from lexbench.parts.serving.openai.dialect import Dialect
 from lexbench.parts.serving.openai.http import Rejected, ServerClient, checked_url
@@ -99,6 +99,8 @@ class OpenAI(Completions, Backend):
         if chat:
             self.tokenizer = form.tokenizer(self.tokenizer)
         self._concurrency, self._longest, self._tried_longest = concurrency, longest, False
+        self._mixed_up = ""
+        """Why no further answer is believed; empty: none was seen to be another request's."""
         self._server = ServerClient(url, _key(key_variable), key_variable, timeout, retries, requests_per_minute)
         entry = _entry(self._server, served)
         self.version = _version(self._server, entry)
@@ -197,11 +199,25 @@ class OpenAI(Completions, Backend):
             self._server.give_up_when(stop)
             return self._answer_of(question)
 
+        if self._mixed_up:
+            raise Refused(self._mixed_up)
         found = map_in_order(answered, questions, self._concurrency)
         longest = max((question.length for question in questions), default=0)
         if self._longest is None or longest < GREATEST_LENGTH_SHARE * self._longest:
             return found
-        return check_again(questions, found, self._answer_of, self._server.url)
+        return self._checked(questions, found)
+
+    def _checked(self, questions: Sequence[AnyQuestion], found: Iterator[Answer]) -> Iterator[Answer]:
+        """The answers, of which some are asked again; later cells are refused, too, where the server mixes them up."""
+        try:
+            yield from check_again(questions, found, self._answer_of, self._server.url)
+        except MixedUp as refusal:
+            self._mixed_up = refusal.reason
+            raise
+
+    def check_greedy(self) -> None:
+        """Refused if the server was seen not to write the likeliest tokens."""
+        self._dialect.check_greedy()
 
     def likeliest_next_tokens(self, texts: Sequence[Sequence[Generate]]) -> list[list[NextTokens]]:
         """The likeliest tokens behind each prompt of each text, as many as the server tells (20 or 5)."""

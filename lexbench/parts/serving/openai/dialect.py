@@ -115,7 +115,9 @@ class Dialect:
         self.answering: str | None = None
         self._next_token_count: int | None = None
         self._drawn = list[Drawn]()
-        self._tells_written, self._constants = True, ConstantWatch()
+        self._constants = ConstantWatch()
+        self._tells_written: bool | None = None
+        """Whether it takes requests for the log-probabilities of new tokens; None: it was not asked yet."""
         self._trying, self._may_be_unknown = True, False
         self.able = self._abilities()
         self._try_writing_and_reading(None)
@@ -273,11 +275,19 @@ class Dialect:
 
     def draw(self, tokens: Tokens, count: int) -> Drawn:
         """What the server writes behind these tokens, so many new ones; their ids as far as they can be told."""
-        if self._tells_written:
+        if self._tells_written is not False:
+            self._may_be_unknown = self._tells_written is None  # some servers end with HTTP 500 where they tell none
             try:
-                return self._draw(tokens, count, logprobs=1)
+                found = self._draw(tokens, count, logprobs=1)
             except Rejected:
+                if self._tells_written:
+                    raise
                 self._tells_written = False
+            else:
+                self._tells_written = True
+                return found
+            finally:
+                self._may_be_unknown = False
         return self._draw(tokens, count)
 
     def _draw(self, tokens: Tokens, count: int, **likely: int) -> Drawn:

@@ -95,7 +95,7 @@ def write_between_words(dialect: TrialRequests, length: int | None = None) -> Wr
     """
     tokenizer, written, firsts, drawn = dialect.tokenizer, list[tuple[int, int, float]](), list[int](), list[Drawn]()
     parts = [tokenizer.encode(part).ids for part in UNRELATED_WORDS[1:]]
-    room = TOKENS_PER_PLACE * N_COMPARED_PLACES + sum(map(len, parts[:N_COMPARED_PLACES]))
+    room = 1 + TOKENS_PER_PLACE * N_COMPARED_PLACES + sum(map(len, parts[:N_COMPARED_PLACES]))
     tokens = text_tokens(tokenizer, None if length is None else length - room, UNRELATED_WORDS[0])
     for following in parts if length is None else parts[:N_COMPARED_PLACES]:
         try:
