@@ -23,7 +23,8 @@ from lexbench.core.task import Choose, ClassifyTokens, Generate, Loglikelihood, 
 from lexbench.parts.serving.openai import http
 from lexbench.parts.serving.openai.backend import OpenAI, map_in_order, server_method
 from lexbench.parts.serving.openai.dialect import TOKENIZER_TRIAL_TEXT, Dialect
-from lexbench.parts.serving.openai.trials import N_COMPARED_TOKENS, UNRELATED_WORDS
+from lexbench.parts.serving.openai.trial_texts import UNRELATED_WORDS
+from lexbench.parts.serving.openai.trials import N_COMPARED_PLACES
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, always, completion, echo, listing, nll, replied, serving, vllm
@@ -204,14 +205,15 @@ def test_an_echo_whose_rows_are_off_by_one_is_not_believed(shift: int, believed:
             assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
         else:
             tokens, pairs = [*TOKENIZER.prefix, *TOKENIZER.encode(UNRELATED_WORDS[0]).ids.tolist()], []
-            for part in UNRELATED_WORDS[1 : 1 + N_COMPARED_TOKENS]:
+            for part in UNRELATED_WORDS[1 : 1 + N_COMPARED_PLACES]:
                 tokens = [*tokens, TOKENIZER.encode(" and").ids[0]]
                 pairs.append((nll(tokens, len(tokens) - 1), nll([*tokens, tokens[-1]], len(tokens))))
                 tokens += TOKENIZER.encode(part).ids.tolist()
             _, (written, read) = sorted(pairs, key=lambda pair: -abs(pair[0] - pair[1]))[:2]  # one is allowed
             with pytest.raises(Refused, match=f"a token of {written:.2f} nats when it was written has {read:.2f} when"):
                 backend.score(score())
-            assert backend.write(write()).text == " and"
+            with pytest.raises(Refused, match=r"contradicts itself: .*, and it is not asked to write"):
+                backend.write(write())
 
 
 # servers that are wrong from the start
@@ -274,18 +276,22 @@ def test_of_40_servers_that_ignore_temperature_0_at_most_one_is_believed(form: s
 @pytest.mark.everyday("-vllm", "zero-echo", "shifted right-vllm without options")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("wrong", ["", *FAULTS])
-def test_a_server_with_wrong_likelihoods_still_writes(wrong: str, form: str) -> None:
+def test_a_server_with_wrong_likelihoods_is_not_asked_to_write(wrong: str, form: str) -> None:
     speaker = Speaker(tokenizer=TOKENIZER, seed=3, wrong=wrong)
     with asking(FORMS[form](speaker)) as (backend, _):
-        new, values = speaker.written(TOKENS[:50].tolist(), 6)
-        assert backend.write(write(6)).tokens.tolist() == new
-        whole = np.append(TOKENS[:50], new)
         if wrong:
             said = "gives all tokens the same likelihood" if wrong in ("zero", "constant") else "contradicts itself"
-            for ask in (lambda: backend.score(score()), lambda: backend.choose(choice())):
+            for ask in (
+                lambda: backend.score(score()),
+                lambda: backend.choose(choice()),
+                lambda: backend.write(write()),
+            ):
                 with pytest.raises(Refused, match=rf"{said}.*: use a vLLM server, or backend=hf"):
                     ask()
         else:
+            new, values = speaker.written(TOKENS[:50].tolist(), 6)
+            assert backend.write(write(6)).tokens.tolist() == new
+            whole = np.append(TOKENS[:50], new)
             np.testing.assert_allclose(backend.score(score(whole, 50)).nll, -np.array(values), rtol=1e-6)
 
 

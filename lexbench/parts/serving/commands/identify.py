@@ -110,7 +110,8 @@ def _compare(options: argparse.Namespace, words: list[str]) -> int:
         own = {**registry.read_named_config("backend", "hf"), "name": "hf"}
         return _print_identification(compare_with_checkpoint(model, own, server), None, options.json)
     found = compare_servers(model, server, {**backend, "url": options.against})
-    print(json.dumps(asdict(found), indent=1) if options.json else f"{found.verdict}\ntold by {found.route}")
+    lines = [found.verdict, f"told by {found.route}", *(f"but {each}" for each in found.faults)]
+    print(json.dumps(asdict(found), indent=1) if options.json else "\n".join(lines))
     return 0 if found.same else 1
 
 

@@ -1,14 +1,12 @@
 """Compare a server with another one, or with a checkpoint, on the same texts and without a pack.
 
 A checkpoint is asked under its own setup and in other precisions, so that the rule of a pack holds: more than 3 times
-what rounding explains is a difference. Of two servers no rounding is known. What they differ by near the beginning of
-texts stands for it, where that is at most 0.1 nats, as an honest server of bfloat16 differs by; another rotation moves
-further targets more.
+what rounding explains is a difference. Of two servers no rounding is known: `differences.py` has the rule.
 """
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,14 @@ from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
 from lexbench.parts.serving.identify.ask import PROMPT_ROUTE
 from lexbench.parts.serving.identify.decide import identify_served
+from lexbench.parts.serving.identify.differences import (
+    MIN_DIFFERENCE_NATS,
+    NEAR_SHARE,
+    ROUNDING_NATS,
+    Differences,
+    ServerComparison,
+    compare_differences,
+)
 from lexbench.parts.serving.identify.identify import MAX_DISTANCE_IN_NOISE, Identification
 from lexbench.parts.serving.identify.make import (
     DEFAULT_TEXT_TOKENS,
@@ -33,38 +39,18 @@ from lexbench.parts.serving.identify.make import (
     far_length,
 )
 from lexbench.parts.serving.identify.measure import TextPlan, measure_texts, texts_job, texts_of_job
-from lexbench.parts.serving.identify.pack import Nats, ReferencePack, text_losses
-from lexbench.parts.serving.identify.prefixes import prefix_places, prefix_question
+from lexbench.parts.serving.identify.pack import ReferencePack, continue_texts, text_losses
+from lexbench.parts.serving.identify.prefixes import is_text, prefix_places, prefix_question
+from lexbench.parts.serving.identify.probes import slips_of_prefixes, slips_of_written
 from lexbench.parts.serving.identify.readings import KeptReadings
 from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, AttentionSetup
 from lexbench.parts.serving.openai.backend import OpenAI
+from lexbench.parts.serving.openai.dialect import NEXT_TOKEN_COUNTS
 from lexbench.runner.backend_pool import backend_for_job
 
 N_COMPARED_TEXTS = 4
-MIN_DIFFERENCE_NATS, MAX_NEAR_DIFFERENCE_NATS = 0.005, 0.1
-"""Difference near the beginning of texts that stands for rounding, at least and at most."""
-NEAR_SHARE = 0.125
-"""Share of the targets of a text that are near its beginning."""
-MAX_GROWTH = 2.0
-"""Growth of a difference from the beginning of texts to their end, at most, where it is not of the rotation."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerComparison:
-    """Difference of two servers, and its verdict."""
-
-    same: bool
-    verdict: str
-    near: float
-    """Root of the mean of squared differences near the beginning of texts, nats."""
-    distance: float
-    """The same behind the beginning."""
-    far: float | None
-    """The same at the end of the far text; None: there is none."""
-    length: int
-    """Tokens of the longest text."""
-    route: str
-    """The log-probabilities that were compared."""
+N_SHORT_PREFIXES = 4
+"""Prefixes at the very beginning of a text, where BOS and what stands in front of a prompt show."""
 
 
 def compare_with_checkpoint(model: Model, backend: Mapping[str, Any], server: Mapping[str, Any]) -> Identification:
@@ -105,39 +91,20 @@ def compare_servers(model: Model, one: Mapping[str, Any], other: Mapping[str, An
         pair = first, second
         texts = texts_of_job(texts_job(model, None, one, length, N_COMPARED_TEXTS, 0), first.tokenizer)
         try:
-            moved, route = _difference_of_prompts(pair, texts, length - 1), PROMPT_ROUTE
+            found, route = _differences_of_prompts(pair, texts, length - 1), PROMPT_ROUTE
         except Deferred:
             raise
         except Refused:
-            moved, route = _difference_of_next_tokens(pair, texts, length // N_PREFIXES), "likeliest next tokens"
-        begin = max(1, int(NEAR_SHARE * moved.shape[1]))
+            found, route = _differences_of_next_tokens(pair, texts, length // N_PREFIXES), "likeliest next tokens"
         at_far = None
         if far > length:
             text = texts_of_job(texts_job(model, None, one, far, 1, 0), first.tokenizer)
             if route == PROMPT_ROUTE:
-                at_far = _difference_of_prompts(pair, text, N_FAR_TARGETS)
+                at_far = _differences_of_prompts(pair, text, N_FAR_TARGETS).moved
             else:
-                at_far = _difference_of_next_tokens(pair, text, far - N_FAR_TARGETS)
-    return compare_differences(moved[:, :begin], moved[:, begin:], at_far, max(far, length), route)
-
-
-def compare_differences(near: Nats, behind: Nats, far: Nats | None, length: int, route: str) -> ServerComparison:
-    """The verdict on differences (nats, NaN where a server does not tell) near the beginning of texts and behind it."""
-    sizes = [_rms(each) for each in (near, behind)]
-    at_far = None if far is None else _rms(far)
-    allowed = MAX_DISTANCE_IN_NOISE * min(max(sizes[0], MIN_DIFFERENCE_NATS), MAX_NEAR_DIFFERENCE_NATS)
-    most = max(sizes[1], at_far or 0.0)
-    said = f"{sizes[0]:.2g} nats apart near the beginning of texts, {sizes[1]:.2g} behind it"
-    said += "" if at_far is None else f", {at_far:.2g} at {length} tokens"
-    if most <= allowed:
-        verdict = f"the same up to {length} tokens: {said}"
-    elif most > MAX_GROWTH * sizes[0]:
-        verdict = f"not the same, and further apart with every token, as another rotation, window or cut is: {said}"
-    else:
-        verdict = f"not the same from the first tokens on, as other weights, precisions or templates are: {said}"
-    return ServerComparison(
-        same=most <= allowed, verdict=verdict, near=sizes[0], distance=sizes[1], far=at_far, length=length, route=route
-    )
+                at_far = _differences_of_next_tokens(pair, text, far - N_FAR_TARGETS).moved
+        faults = _faults_of_writing(pair, texts, found)
+    return compare_differences(found, at_far, max(far, length), route, str(one.get("dtype", "unknown")), faults)
 
 
 def _length(model: Model) -> int:
@@ -150,40 +117,80 @@ def _open(model: Model, config: Mapping[str, Any], longest: int) -> AbstractCont
     return backend_for_job(model, config, longest)
 
 
-def _difference_of_prompts(pair: tuple[Backend, Backend], texts: Tokens, targets: int) -> Nats:
-    """[texts, targets] nats of the last targets, first server minus second; Refused where one gives none."""
+def _differences_of_prompts(pair: tuple[Backend, Backend], texts: Tokens, targets: int) -> Differences:
+    """Differences of the last targets; Refused where one server gives no likelihoods of prompts."""
     one, other = (text_losses(each, texts, 0, targets) for each in pair)
-    return one - other
+    return Differences(
+        nats=one,
+        moved=one - other,
+        ids=texts[:, -targets:],
+        opening=min(N_OPENING_TARGETS, targets),
+        near=max(1, int(NEAR_SHARE * targets)),
+    )
 
 
-def _difference_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, first: int) -> Nats:
-    """[texts, prefixes x tokens] nats of tokens that both servers tell, first server minus second; else NaN."""
+def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, first: int) -> Differences:
+    """Differences of the tokens that both servers tell behind prefixes."""
     told = []
+    short = [*range(2, 2 + N_SHORT_PREFIXES)] if len(texts) > 1 else []
+    count = N_PREFIXES if len(texts) > 1 else N_FAR_PREFIXES
     for backend in pair:
         assert isinstance(backend, OpenAI), "both are servers"
         if backend.asks_in_chat:
             raise ConfigError("two servers are compared by completions: set backend.chat=false")
-        count = N_PREFIXES if len(texts) > 1 else N_FAR_PREFIXES
-        questions = [
-            [
-                prefix_question(backend.tokenizer, text, place, {})
-                for place in prefix_places(backend.tokenizer, text, max(1, first), count, chat=False).tolist()
-            ]
-            for text in texts
-        ]
+        questions = []
+        for text in texts:
+            places = prefix_places(backend.tokenizer, text, max(1, first), count, chat=False).tolist()
+            sendable = [place for place in short if is_text(backend.tokenizer, text[:place])] or short[-1:]
+            padded = [*sendable, *[sendable[-1]] * (len(short) - len(sendable))] if short else []
+            questions.append([prefix_question(backend.tokenizer, text, place, {}) for place in (*padded, *places)])
         told.append(backend.likeliest_next_tokens(questions))
-    rows = []
-    for pairs in zip(*told, strict=True):
-        row = []
-        for one, other in zip(*pairs, strict=True):
-            moved = [one.nats[own] - other.nats[own] for own in one.nats.keys() & other.nats.keys()]
-            row.append(np.sqrt(np.mean(np.square(moved))) if moved else np.nan)
-        rows.append(row)
-    return np.array(rows)
+    shape = len(texts), len(short) + count, max(NEXT_TOKEN_COUNTS)
+    nats, moved, ids = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int64)
+    slips = np.zeros((2, *shape[:2]))
+    for row, (of_one, of_other) in enumerate(zip(*told, strict=True)):
+        for column, (one, other) in enumerate(zip(of_one, of_other, strict=True)):
+            slips[:, row, column] = one.written, other.written
+            for place, own in enumerate(sorted(one.nats.keys() & other.nats.keys())[: shape[2]]):
+                nats[row, column, place], ids[row, column, place] = one.nats[own], own
+                moved[row, column, place] = one.nats[own] - other.nats[own]
+    near = len(short) + max(1, int(NEAR_SHARE * count))
+    return Differences(
+        nats=nats.reshape(shape[0], -1),
+        moved=moved.reshape(shape[0], -1),
+        ids=ids.reshape(shape[0], -1),
+        opening=max(1, len(short)) * shape[2],
+        near=near * shape[2],
+        slips=slips,
+    )
 
 
-def _rms(nats: Nats) -> float:
-    """Root of the mean square of what is told; Refused where nothing is."""
-    if not np.isfinite(nats).any():
-        raise Refused("the servers tell no token in common: they serve other models")
-    return float(np.sqrt(np.nanmean(np.square(nats))))
+def _faults_of_writing(pair: tuple[Backend, Backend], texts: Tokens, found: Differences) -> list[str]:
+    """What each server writes that it should not, a sentence each: at temperature 0 it is the likeliest token."""
+    bounded = min(found.rms_near, max(ROUNDING_NATS.values()))
+    said, allowed = list[str](), MAX_DISTANCE_IN_NOISE * max(MIN_DIFFERENCE_NATS, bounded)
+    written = list[Tokens | None]()
+    for name, backend in zip(("first", "second"), pair, strict=True):
+        assert isinstance(backend, OpenAI), "both are servers"
+        try:
+            backend.check_greedy()
+        except Refused as refusal:
+            said.append(f"the {name} server writes nothing that can be compared: {refusal.reason}")
+            written.append(None)
+            continue
+        try:
+            written.append(continue_texts(backend, texts, N_WRITTEN_TOKENS))
+        except Deferred:
+            raise
+        except Refused:  # the beginning of a text cannot be sent as text
+            written.append(None)
+    for place, (name, backend) in enumerate(zip(("first", "second"), pair, strict=True)):
+        own, other = written[place], written[1 - place]
+        if found.slips is not None:
+            fault = slips_of_prefixes(found.slips[place], allowed)
+        elif own is None or other is None:
+            continue
+        else:
+            fault = slips_of_written(backend, texts, other, own, allowed)
+        said += [f"the {name} server: {fault}"] if fault else []
+    return said

@@ -96,11 +96,11 @@ def prefix_places(tokenizer: Tokenizer, text: Tokens, first: int, count: int, ch
     for place, size in enumerate(() if chat else found):
         longer = range(size, min(size + MAX_PLACE_SHIFT, len(text) - 1) + 1)
         shorter = range(size - 1, max(size - MAX_PLACE_SHIFT, 1), -1)
-        found[place] = next((each for each in (*longer, *shorter) if _is_text(tokenizer, text[:each])), size)
+        found[place] = next((each for each in (*longer, *shorter) if is_text(tokenizer, text[:each])), size)
     return np.unique(found) if len(np.unique(found)) == count else np.arange(len(text) - count, len(text))
 
 
-def _is_text(tokenizer: Tokenizer, tokens: Tokens) -> bool:
+def is_text(tokenizer: Tokenizer, tokens: Tokens) -> bool:
     """Whether the text of these tokens has these tokens."""
     own = tokens[len(tokenizer.prefix) :]
     return np.array_equal(tokenizer.encode(tokenizer.decode(own)).ids, own)

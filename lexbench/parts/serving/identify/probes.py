@@ -89,10 +89,21 @@ def _faults_of_prefixes(
 
     questions = [*map(question, texts, reference.places[:, -1].tolist())]
     said = [_repetition_fault(served.last, ask, questions, fresh, noise, strange)]
-    slipped = served.slips[served.slips > noise]
-    if len(slipped) >= max(2.0, MAX_SLIP_SHARE * served.slips.size):
-        said.append(_slip_words(slipped, f"behind {len(slipped)} of {served.slips.size} prefixes"))
+    said.append(slips_of_prefixes(served.slips, noise))
     return said
+
+
+def slips_of_prefixes(slips: Nats, allowed: float) -> str | None:
+    """Sentence that a server writes tokens that it ranks below others by more than the allowed nats; None: it does not.
+
+    Args:
+        slips: [texts, prefixes] nats of the written token above those of the likeliest.
+        allowed: nats by rounding.
+    """
+    slipped = slips[slips > allowed]
+    if len(slipped) < max(2.0, MAX_SLIP_SHARE * slips.size):
+        return None
+    return _slip_words(slipped, f"behind {len(slipped)} of {slips.size} prefixes")
 
 
 def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> str | None:
@@ -159,27 +170,40 @@ def _repetition_fault(
 
 def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:
     """Sentence that the server writes tokens that are not the likeliest by its own likelihoods; None: it does not."""
-    room = pack.written.shape[1]
-    pairs: list[Loglikelihood] = []
     try:
-        written = continue_texts(backend, pack.tokens, room)
+        written = continue_texts(backend, pack.tokens, pack.written.shape[1])
     except Deferred:
         raise
     except Refused as refusal:  # a server that was seen to draw, for example
         return f"it writes nothing that can be compared: {refusal.reason}"
-    for row, own, other in zip(pack.tokens, pack.written, written, strict=True):
+    allowed = MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)
+    return slips_of_written(backend, pack.tokens, pack.written, written, allowed)
+
+
+def slips_of_written(backend: Backend, texts: Tokens, others: Tokens, written: Tokens, allowed: float) -> str | None:
+    """Sentence that a server ranks what it writes below other tokens by more than the allowed nats; None: it does not.
+
+    Args:
+        backend: the server.
+        texts: [texts, length] ids.
+        others: [texts, tokens] that another model writes in place of the last ones; -1 where it has ended.
+        written: the same of this server.
+        allowed: nats by rounding.
+    """
+    pairs: list[Loglikelihood] = []
+    for row, own, other in zip(texts, others, written, strict=True):
         [places] = np.nonzero(own != other)
         if len(places) and min(own[places[0]], other[places[0]]) >= 0:  # neither has ended
-            before = np.concatenate([row[:-room], own[: places[0]]])
+            before = np.concatenate([row[: -len(own)], own[: places[0]]])
             pairs += [loglikelihood_question(np.append(before, each[places[0]]), len(before)) for each in (other, own)]
     if not pairs:
         return None
-    # Pairs (what it wrote, what the checkpoint writes): how much less likely the first is, to the server itself.
+    # Pairs (what it wrote, what the other writes): how much less likely the first is, to the server itself.
     slips = -np.diff(question_nats(backend, pairs).reshape(-1, 2), axis=1)[:, 0]
-    slipped = slips[slips > MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)]
-    if len(slipped) < max(2.0, MAX_SLIP_SHARE * len(pack.tokens)):
+    slipped = slips[slips > allowed]
+    if len(slipped) < max(2.0, MAX_SLIP_SHARE * len(texts)):
         return None
-    return _slip_words(slipped, f"in {len(slipped)} of {len(pack.tokens)} texts")
+    return _slip_words(slipped, f"in {len(slipped)} of {len(texts)} texts")
 
 
 def _slip_words(slipped: Nats, where: str) -> str:

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -20,11 +21,16 @@ from lexbench.core.task import Answer, AnyQuestion, Generate
 from lexbench.methods.composition import method_config, read_method
 from lexbench.methods.scaled import attention_of
 from lexbench.parts.serving.completions import Completions, Continue, Likely, Reply, Request
+from lexbench.parts.serving.openai.again import MixedUp, check_again
 from lexbench.parts.serving.openai.chat import ChatDialect
 from lexbench.parts.serving.openai.dialect import Dialect
 from lexbench.parts.serving.openai.http import Rejected, ServerClient, checked_url
 from lexbench.parts.serving.openai.replies import NextTokens, list_models
 
+MIN_TRIED_TOKENS = 120
+"""Greatest length at which a server is tried once more: the first trials have texts of up to so many tokens."""
+GREATEST_LENGTH_SHARE = 0.9
+"""Share of the greatest length from which questions are of that length: some tasks cannot fill it."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -53,6 +59,8 @@ class OpenAI(Completions, Backend):
         prefill: chat: whether the server continues a message of the assistant, which a task's first words of the answer
             need (vLLM, SGLang). False, or with thinking: these words end the question.
         markers: chat: what begins and ends a thought in an answer, where the server does not take it out.
+        longest: length of the longest question, prompt and answer, at which the server is tried before the first one;
+            None: it is tried on short texts only.
     """
 
     name = "openai"
@@ -78,6 +86,7 @@ class OpenAI(Completions, Backend):
         thought: int = 0,
         prefill: bool = True,
         markers: Sequence[str] = THOUGHT_MARKERS,
+        longest: int | None = None,
     ) -> None:
         given: dict[str, Any] = {"concurrency": concurrency, "timeout": timeout, "retries": retries}
         given |= {"requests_per_minute": requests_per_minute, "serves": serves, "serves_length": serves_length}
@@ -89,7 +98,9 @@ class OpenAI(Completions, Backend):
         form = Form(chat, system, thinking, thought, prefill, tuple(markers))
         if chat:
             self.tokenizer = form.tokenizer(self.tokenizer)
-        self._concurrency = concurrency
+        self._concurrency, self._longest, self._tried_longest = concurrency, longest, False
+        self._mixed_up = ""
+        """Why no further answer is believed; empty: none was seen to be another request's."""
         self._server = ServerClient(url, _key(key_variable), key_variable, timeout, retries, requests_per_minute)
         entry = _entry(self._server, served)
         self.version = _version(self._server, entry)
@@ -161,15 +172,53 @@ class OpenAI(Completions, Backend):
                 f"{self._server.url} serves {self._serves}, not this method at this length: start it with the command "
                 "that lexbench export --to vllm prints, and set backend.serves=... and backend.serves_length=..."
             )
+        self._try_longest()
+
+    def _try_longest(self) -> None:
+        """Try the server once at the greatest length of the run, and say what cannot be judged of it."""
+        if self._longest is None or self._tried_longest:
+            return
+        if self._longest >= MIN_TRIED_TOKENS:
+            self._dialect.try_at(self._longest)
+        self._tried_longest = True
+        what = [self._dialect.able.unknown] if self._dialect.able.unknown else []
+        what += ["whether a text or a second BOS stands in front of every prompt"]
+        print(
+            f"lexbench: {self._server.url}: {' and '.join(what)} cannot be judged without a reference: "
+            f"lexbench identify {self._server.url} --against MODEL",
+            file=sys.stderr,
+        )
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
-        """Answer questions in order, with `concurrency` of them in flight."""
+        """Answer questions in order, with `concurrency` of them in flight.
+
+        At the greatest length a few are asked again at the end, one by one and in another order: Refused where the
+        server answers otherwise, as one does that mixes requests up.
+        """
 
         def answered(question: AnyQuestion, stop: threading.Event) -> Answer:
             self._server.give_up_when(stop)
             return self._answer_of(question)
 
-        return map_in_order(answered, questions, self._concurrency)
+        if self._mixed_up:
+            raise Refused(self._mixed_up)
+        found = map_in_order(answered, questions, self._concurrency)
+        longest = max((question.length for question in questions), default=0)
+        if self._longest is None or longest < GREATEST_LENGTH_SHARE * self._longest:
+            return found
+        return self._checked(questions, found)
+
+    def _checked(self, questions: Sequence[AnyQuestion], found: Iterator[Answer]) -> Iterator[Answer]:
+        """The answers, of which some are asked again; later cells are refused, too, where the server mixes them up."""
+        try:
+            yield from check_again(questions, found, self._answer_of, self._server.url)
+        except MixedUp as refusal:
+            self._mixed_up = refusal.reason
+            raise
+
+    def check_greedy(self) -> None:
+        """Refused if the server was seen not to write the likeliest tokens."""
+        self._dialect.check_greedy()
 
     def likeliest_next_tokens(self, texts: Sequence[Sequence[Generate]]) -> list[list[NextTokens]]:
         """The likeliest tokens behind each prompt of each text, as many as the server tells (20 or 5)."""

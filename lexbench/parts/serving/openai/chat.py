@@ -15,6 +15,7 @@ from lexbench.core.task import Generate, GenerateAnswer, Tokens
 from lexbench.parts.serving.openai.dialect import MAX_STOP_STRINGS, Abilities, Dialect
 from lexbench.parts.serving.openai.http import Rejected
 from lexbench.parts.serving.openai.replies import malformed_answer, value_at
+from lexbench.parts.serving.openai.trials import Drawn
 
 TEMPLATE_TOLERANCE_TOKENS = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""
@@ -201,12 +202,26 @@ class ChatDialect(Dialect):
             body["thinking_token_budget"] = self._form.thought
         return self._post_greedy("chat/completions", body)
 
-    def _answer_to(self, opening: str, room: int) -> Tokens:
-        """Tokens that the server writes to a message, its thought first."""
-        _, choice = self._chat([{"role": "user", "content": opening}], room)
+    def try_at(self, length: int) -> None:
+        """Try the server on messages that have, with template, thought and answer, about `length` tokens."""
+        frame = self.tokenizer.frame(chat=True)
+        around = len(frame.before) + len(frame.after) + TEMPLATE_TOLERANCE_TOKENS + self._form.thought
+        super().try_at(length - around)
+
+    def _draw(self, tokens: Tokens, count: int, **likely: int) -> Drawn:
+        """What the server writes to a message, its thought first."""
+        content = self.tokenizer.decode(tokens[len(self.tokenizer.prefix) :])
+        asked = {"logprobs": True, "top_logprobs": likely["logprobs"]} if likely else {}
+        _, choice = self._chat([{"role": "user", "content": content}], count, likely=asked)
         message = value_at(self._server, choice, dict, "message")
         parts = [message.get(name) for name in (*THOUGHT_FIELDS, "content")]
-        return self._first_tokens("".join(part for part in parts if isinstance(part, str)), room)
+        text = "".join(part for part in parts if isinstance(part, str))
+        new, ranked = self._first_tokens(text, count), self._replies.ranks_of_new(choice)
+        return Drawn(tokens=new, text=text, ranked=ranked)
+
+    def can_send(self, tokens: Tokens) -> bool:
+        """Whether a message of these tokens can be sent: as text, all can."""
+        return True
 
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""

@@ -10,6 +10,7 @@ import numpy as np
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Generate, Tokenizer, Tokens
 from lexbench.parts.serving.completions import MOST_OPTIONS, Continue, Continued, Losses
+from lexbench.parts.serving.openai.constants import ConstantWatch
 from lexbench.parts.serving.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
 from lexbench.parts.serving.openai.replies import (
     NextTokens,
@@ -19,7 +20,15 @@ from lexbench.parts.serving.openai.replies import (
     malformed_answer,
     value_at,
 )
-from lexbench.parts.serving.openai.trials import find_contradiction, find_sampling
+from lexbench.parts.serving.openai.trials import (
+    N_COMPARED_PLACES,
+    Drawn,
+    find_contradiction,
+    find_sampling,
+    find_slips,
+    write_between_words,
+)
+from lexbench.parts.serving.openai.whole_prompt import find_cut
 
 MAX_STOP_STRINGS = 4
 """Most stop strings that the interface accepts."""
@@ -42,6 +51,7 @@ TOKENIZER_TRIAL_TEXT = (
     "καλημέρα κόσμε;\n        for (int i = 0; i != rows_of(table); i++) { sum += x[i]*y[i]; }"
 )
 """Digits, scripts and code, which two tokenizers hardly ever cut into equally many tokens."""
+REMEDY = "use a vLLM server, or backend=hf"
 MAX_TOKEN_COUNT_DIFFERENCE_SHARE = 0.1
 """Share of the tokens of `TOKENIZER_TRIAL_TEXT` by which a server may differ: a BOS, an end token, a space in front."""
 
@@ -60,8 +70,14 @@ class Abilities:
     """Whether the server returns log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
     odd: str = ""
     """Why the server's likelihoods are not believed; empty: they are."""
+    contradicts: bool = False
+    """Whether that is so because they contradict what the server writes: then it is not asked to write, either."""
     sampled: str = ""
     """Why the server's answers are not believed to be greedy; empty: they are."""
+    cut: str = ""
+    """Why the server is not believed to read whole prompts; empty: it is."""
+    unknown: str = ""
+    """What could not be judged at the greatest length; empty: all of it was."""
 
 
 class Dialect:
@@ -98,14 +114,44 @@ class Dialect:
         self.fingerprint: str | None = None
         self.answering: str | None = None
         self._next_token_count: int | None = None
+        self._drawn = list[Drawn]()
+        self._constants = ConstantWatch()
+        self._tells_written: bool | None = None
+        """Whether it takes requests for the log-probabilities of new tokens; None: it was not asked yet."""
         self._trying, self._may_be_unknown = True, False
         self.able = self._abilities()
-        if self.able.scoring or self.able.options:
-            odd = find_contradiction(self, self.able.scoring is not None, self.able.options)
-            if odd:
-                self.able = replace(self.able, scoring=None, options=False, odd=odd)
-        self.able = replace(self.able, sampled=find_sampling(self._answer_to))
+        self._try_writing_and_reading(None)
         self._trying = False
+
+    def try_at(self, length: int) -> None:
+        """Try the server on prompts that have, with their answers, `length` tokens; `able` holds what is found."""
+        self._trying = True
+        try:
+            self._try_writing_and_reading(length)
+            if not (self.able.sampled or self.able.contradicts):
+                cut, unknown = find_cut(self, length)
+                ranks = "" if any(each.ranked for each in self._drawn) else "whether it writes the likeliest tokens"
+                self.able = replace(self.able, cut=cut, unknown=" and ".join(filter(None, (ranks, unknown))))
+        finally:
+            self._trying = False
+
+    def _try_writing_and_reading(self, length: int | None) -> None:
+        """Look for contradictions between what is written and what is read, and for answers that are not greedy."""
+        able = self.able
+        if able.sampled and able.odd:
+            return
+        text = write_between_words(self, length)
+        if able.scoring or able.options:
+            # At the greatest length each option reads the whole prompt again.
+            places = (N_COMPARED_PLACES if length is None else 1) if able.options else 0
+            odd, contradicts = find_contradiction(self, text, able.scoring is not None, places)
+            if odd:
+                able = self.able = replace(able, scoring=None, options=False, odd=odd, contradicts=contradicts)
+        if able.contradicts:
+            return
+        sampled, drawn = find_sampling(self, length)
+        self._drawn += [*text.drawn, *drawn]
+        self.able = replace(able, sampled=able.sampled or sampled or find_slips(self._drawn))
 
     def continue_greedily(self, request: Continue) -> Continued:
         """Greedy continuation of the tokens; Refused if the server was seen not to write greedily."""
@@ -139,18 +185,19 @@ class Dialect:
         return Continued(tokens=tokens, hit_room=cut)
 
     def target_losses(self, tokens: Tokens, start: int) -> Losses:
-        """NLL of tokens[start:]."""
+        """NLL of tokens[start:]; Refused where they are one constant."""
+        self._check_whole()
         form = self.able.scoring
         if form is None:
             why = self.able.odd or (
                 "gives no log-probabilities of a prompt, neither prompt_logprobs nor echo with logprobs"
             )
-            raise Refused(f"{self._server.url} {why}: use a vLLM server, or backend=hf")
+            raise Refused(f"{self._server.url} {why}: {REMEDY}")
         if (
             "prompt_logprobs" in form and self.able.options
         ):  # score the last token as the next one: fits a prompt of the full window
-            return self._ahead(tokens[:-1], tokens[-1:], start)
-        return self._prompt_losses(self.able.ids, form, tokens, start)
+            return self._watched(self._ahead(tokens[:-1], tokens[-1:], start))
+        return self._watched(self._prompt_losses(self.able.ids, form, tokens, start))
 
     def option_losses(self, tokens: Tokens, options: Tokens) -> Losses:
         """NLL of each option as the next token."""
@@ -159,7 +206,13 @@ class Dialect:
             return np.concatenate([self.target_losses(whole, len(tokens)) for whole in wholes])
         # Each part reads the prompt again, but for what the server's prefix cache holds.
         parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
-        return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
+        return self._watched(np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts]))
+
+    def _watched(self, losses: Losses) -> Losses:
+        """The losses of an answer; Refused where they are one constant."""
+        if not self._trying and self._constants.is_constant(losses):
+            raise Refused(f"{self._server.url} gives all tokens the same likelihood, {losses[0]:.2f} nats: {REMEDY}")
+        return losses
 
     def likeliest_next_tokens(self, question: Generate) -> NextTokens:
         """The likeliest tokens behind a prompt, as many as the server tells: 20 or 5; `NoLikelihoods` where it tells
@@ -200,40 +253,63 @@ class Dialect:
         choice, _ = self._complete(self.able.ids, question.prompt, max_tokens=1, **likely, **fields)
         return choice
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether prompts are sent as ids."""
+        return self.able.ids
+
+    def _check_whole(self) -> None:
+        """Refused if the server was seen to read a part of long prompts."""
+        if self.able.cut:
+            raise Refused(f"{self._server.url} {self.able.cut}: raise its context window, or take shorter lengths")
+
     def check_greedy(self) -> None:
-        """Refused if the server was seen not to write greedily when it was first met."""
+        """Refused if the server was seen not to write greedily, to contradict itself, or to read a part of prompts."""
+        self._check_whole()
+        if self.able.contradicts:
+            raise Refused(f"{self._server.url} {self.able.odd}, and it is not asked to write: {REMEDY}")
         if self.able.sampled:
             raise Refused(f"{self._server.url} {self.able.sampled}: start it so that it obeys temperature 0")
 
     # trials
 
-    def draw_token(self, tokens: Tokens) -> tuple[int, float] | None:
-        """Id and nats of the token that the server writes behind these; None where its text is not one token more."""
+    def draw(self, tokens: Tokens, count: int) -> Drawn:
+        """What the server writes behind these tokens, so many new ones; their ids as far as they can be told."""
+        if self._tells_written is not False:
+            self._may_be_unknown = self._tells_written is None  # some servers end with HTTP 500 where they tell none
+            try:
+                found = self._draw(tokens, count, logprobs=1)
+            except Rejected:
+                if self._tells_written:
+                    raise
+                self._tells_written = False
+            else:
+                self._tells_written = True
+                return found
+            finally:
+                self._may_be_unknown = False
+        return self._draw(tokens, count)
+
+    def _draw(self, tokens: Tokens, count: int, **likely: int) -> Drawn:
         fields = {**self._exactly(), "stop_token_ids": []} if self.able.exact else {}
-        choice, _ = self._complete(self.able.ids, tokens, max_tokens=1, logprobs=1, **fields)
-        given = value_at(self._server, choice, list, "logprobs", "token_logprobs")
+        choice, _ = self._complete(self.able.ids, tokens, max_tokens=count, **likely, **fields)
+        ranked = self._replies.ranks_of_new(choice) if likely else []
         if self.able.exact:
-            new = self._replies.new_tokens(choice, 1)
+            new = self._replies.new_tokens(choice, count)
+            text = self.tokenizer.decode(new)
         else:
+            text = value_at(self._server, choice, str, "text")[: LONGEST_TOKEN * (count + 1)]
             own = tokens[len(self.tokenizer.prefix) :]
-            whole = self.tokenizer.encode(self.tokenizer.decode(own) + value_at(self._server, choice, str, "text")).ids
-            new = whole[len(own) :] if np.array_equal(whole[: len(own)], own) else own[:0]
-        if len(new) != 1 or len(given) != 1:
-            return None  # an end, or text that joins another token
-        return int(new[0]), self._replies.nll(given[0], "a new token")
+            whole = self.tokenizer.encode(self.tokenizer.decode(own) + text).ids
+            new = whole[len(own) :]
+            if not np.array_equal(whole[: len(own)], own) or len(new) != len(ranked):  # its text joins other tokens
+                return Drawn(tokens=self._first_tokens(text, count), text=text, ranked=ranked)
+        nats = [nats for nats, _ in ranked]
+        return Drawn(tokens=new, text=text, nats=nats if len(nats) <= len(new) else [], ranked=ranked)
 
     def can_send(self, tokens: Tokens) -> bool:
         """Whether a prompt of these tokens can be sent: as ids any, as text only what a text gives."""
         return self.able.ids or self._text(tokens) is not None
-
-    def _answer_to(self, opening: str, room: int) -> Tokens:
-        """Tokens that the server writes behind a text."""
-        tokens = np.array([*self.tokenizer.prefix, *self.tokenizer.encode(opening).ids], dtype=np.int64)
-        fields = self._exactly() if self.able.exact else {}
-        choice, _ = self._complete(self.able.ids, tokens, max_tokens=room, **fields)
-        if self.able.exact:
-            return self._replies.new_tokens(choice, room)
-        return self._first_tokens(value_at(self._server, choice, str, "text"), room)
 
     # requests
 

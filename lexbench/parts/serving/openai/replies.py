@@ -1,6 +1,7 @@
 """Reads and validates answers of a server: a suspicious number is refused, never guessed."""
 
 import functools
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -122,6 +123,28 @@ class Replies:
             written=self.nll(written, "the written token") - least if _is_finite_logprob(written) else 0.0,
         )
 
+    def ranks_of_new(self, choice: Mapping[str, Any]) -> list[tuple[float, float | None]]:
+        """Nats of each new token, and its nats above the likeliest that is named in its place, None where none is.
+
+        Empty where the server tells none, or no finite ones, in completions' or in chat's form of `logprobs`.
+        """
+        logprobs = choice.get("logprobs")
+        given: Any = logprobs if isinstance(logprobs, dict) else {}
+        if isinstance(given.get("content"), list):
+            places = [each if isinstance(each, dict) else {} for each in given["content"]]
+            written = [each.get("logprob") for each in places]
+            rows = [[one.get("logprob") for one in _dicts(each.get("top_logprobs"))] for each in places]
+        else:
+            written, named = _listed(given.get("token_logprobs")), _listed(given.get("top_logprobs"))
+            rows = [[*each.values()] if isinstance(each, dict) else [] for each in named]
+        if not written or not all(map(_is_log_probability, written)):
+            return []
+        found = list[tuple[float, float | None]]()
+        for value, row in itertools.zip_longest(written, rows[: len(written)], fillvalue=[]):
+            others = [each for each in row if _is_log_probability(each)]
+            found.append((max(0.0, -value), max(0.0, max(others) - value) if others else None))
+        return found
+
     def _id_of_token(self, name: Any) -> int | None:
         """The id of a token that an answer names; None where several have this text, or none."""
         if isinstance(name, str) and name.startswith(TOKEN_ID_MARK):
@@ -162,6 +185,19 @@ class Replies:
 def _is_finite_logprob(value: Any) -> bool:
     """Whether it is a number above what stands for minus infinity."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > VLLM_MINUS_INFINITY
+
+
+def _is_log_probability(value: Any) -> bool:
+    """Whether it is a finite log-probability."""
+    return _is_finite_logprob(value) and value <= MAX_LOG_PROBABILITY
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in _listed(value) if isinstance(each, dict)]
 
 
 def _without_byte_letters(name: str) -> str:
