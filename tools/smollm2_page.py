@@ -3,9 +3,9 @@
 With a run folder, its cells are first added to smollm2/board.parquet, a row for each question: the loss of all targets
 together, or the answer. What each token lost is in run folders alone.
 
-Every pair of methods that were measured on the same questions is compared at each length, significant or not; Holm's
-correction is over the comparisons to `none` at a length, and over those between other methods. The predictions of
-`smollm2/PREREGISTRATION.md` that the cells can decide are judged.
+Every pair of methods that were measured on the same questions is compared at each length, significant or not, but those
+that compute one function there. Holm's correction is over the comparisons to `none` at a length, and over those between
+other methods. The predictions of `smollm2/PREREGISTRATION.md` that the cells can decide are judged.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from lexbench.stats.pairs import (
     paired_difference,
 )
 from lexbench.stats.records import cells_of_most_questions, load_cells, records_of
+from lexbench.stats.same_attention import attention_forms
 from lexbench.store.cell_rows import read_cell
 from lexbench.store.format import FinishedCell, cell_line
 
@@ -108,8 +109,8 @@ class Place:
     value: float
     low: float
     high: float
-    attention: Mapping[str, Any]
-    """As `attended` gives it."""
+    function: str
+    """Normal form of its attention."""
 
     def text(self, metric: str) -> str:
         """Its value and interval."""
@@ -182,21 +183,18 @@ def _sample_of(row: Mapping[str, Any]) -> Sample:
 def measured(task: str, metric: str, backend: str = "hf") -> dict[tuple[str, int], Place]:
     """Cells of a task on a backend, by method and length."""
     found: dict[tuple[str, int], Place] = {}
-    for each in kept_cells():
+    every = kept_cells()
+    forms = attention_forms(each.cell for each in every)
+    for each in every:
         cell = each.cell
         if (cell.task_name, cell.backend) != (task, backend) or len(each.samples) < MIN_SAMPLES:
             continue
         (record,) = (record for record in records_of(each) if record.metric == metric)
         assert record.value is not None and record.low is not None and record.high is not None
         outcomes = outcomes_of_samples(each.samples, metric)
-        place = Place(str(cell.method), cell.length, outcomes, record.value, record.low, record.high, attended(cell))
+        place = Place(str(cell.method), cell.length, outcomes, record.value, record.low, record.high, forms[cell.id])
         found[place.method, place.length] = place
     return found
-
-
-def attended(cell: Cell) -> Mapping[str, Any]:
-    """The attention of a cell without a scale of 1, which is SmolLM2's own."""
-    return {slot: value for slot, value in cell.identity["attention"].items() if (slot, value) != ("scale", 1.0)}
 
 
 def gain_lines(losses: Mapping[tuple[str, int], Place]) -> list[str]:
@@ -226,7 +224,7 @@ def gain_lines(losses: Mapping[tuple[str, int], Place]) -> list[str]:
 
 def _gain_cells(found: PairedDifference, p: float | None) -> list[str]:
     assert found.difference is not None and found.interval is not None, "a cell of the page has several texts"
-    star = "*" if p is not None and p < SIGNIFICANCE_LEVEL else ""
+    star = "*" if p is not None and replace(found, p_holm=p).significant else ""
     ends = f"[{found.interval.low:+.3f}, {found.interval.high:+.3f}]"
     return [
         f"{found.difference:+.3f}{star} {ends}",
@@ -276,14 +274,20 @@ def other_task_lines() -> list[str]:
 
 
 def comparisons(cells: Mapping[tuple[str, int], Place], metric: str) -> dict[tuple[str, str, int], PairedDifference]:
-    """Every pair of methods at every length, the second minus the first. Equal attention leaves nothing to test."""
+    """Every pair of functions at every length, the second minus the first, under the first methods that compute them.
+
+    A method at a length at which it changes nothing is none's function.
+    """
     lengths = sorted({length for _, length in cells}, reverse=True)
+    pairs: dict[tuple[int, frozenset[str]], tuple[str, str]] = {}
+    for length, (one, other) in itertools.product(lengths, itertools.combinations(METHODS, 2)):
+        if (one, length) in cells and (other, length) in cells:
+            functions = frozenset(cells[each, length].function for each in (one, other))
+            if len(functions) == 2:
+                pairs.setdefault((length, functions), (one, other))
     found = {
         (one, other, length): paired_difference(cells[one, length].outcomes, cells[other, length].outcomes, metric)
-        for length in lengths
-        for one, other in itertools.combinations(METHODS, 2)
-        if (one, length) in cells and (other, length) in cells
-        if cells[one, length].attention != cells[other, length].attention
+        for (length, _), (one, other) in pairs.items()
     }
     corrected = {}
     for keys in group_by_key(found, family_of).values():

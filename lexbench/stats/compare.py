@@ -44,6 +44,7 @@ from lexbench.stats.pairs import (
     paired_difference,
 )
 from lexbench.stats.prices import price_rows
+from lexbench.stats.same_attention import cell_functions
 from lexbench.store.cell_rows import with_purposes
 
 SELECTOR_KEYS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
@@ -188,7 +189,8 @@ def compare_runs(
     if not pairs:
         said = [join_first_few([cell_name(each.cell) for each in side], 3) for side in sides]
         raise ConfigError(f"sides share no task, length and seed: A holds {said[0]}, B {said[1]}")
-    tasks = _verdicts(_correct_by_holm(_by_task(pairs)))
+    functions = cell_functions(finished.cell for side in loaded for finished in side.finished)
+    tasks = _verdicts(_correct_by_holm(_by_task(pairs, functions)))
     names = [" ".join([*map(str, side), *words]) for side, words in zip(folders, given, strict=True)]
     problems = list(dict.fromkeys(problem for side in loaded for problem in side.problems))
     return Comparison(
@@ -270,8 +272,8 @@ def cell_name(cell: Cell) -> str:
     return plain_text(f"{cell.method} {cell.task} at {cell.length}, seed {cell.seed}")
 
 
-def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> list[TaskComparison]:
-    """The pairs of each task, by length and seed."""
+def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]], functions: Mapping[str, str]) -> list[TaskComparison]:
+    """The pairs of each task, by length and seed; `functions` of `cell_functions`."""
     groups = group_by_key(pairs, lambda pair: (pair[0].cell.task, pair[0].cell.corpus))
     silent = texts_not_learned(pairs)
     made = []
@@ -284,14 +286,18 @@ def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> list[TaskCom
                 corpus=corpus if [name for name, _ in groups].count(task) > 1 else None,
                 metric=metric,
                 trained_length=ordered[0][0].cell.trained_length,
-                entries=[_entry(one, other, metric, silent.get(text_of(other.cell))) for one, other in ordered],
+                entries=[
+                    _entry(one, other, metric, silent.get(text_of(other.cell)), functions) for one, other in ordered
+                ],
                 verdict=TaskVerdict(kind=VerdictKind.NOT_COMPARABLE),
             )
         )
     return sorted(made, key=lambda each: (metrics.metric_sort_key(each.metric), each.task, each.corpus or ""))
 
 
-def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: Note | None) -> LengthComparison:
+def _entry(
+    one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: Note | None, functions: Mapping[str, str]
+) -> LengthComparison:
     """Comparison at one length, not yet corrected for the others; `silent`: why likelihoods are not compared."""
     blank = LengthComparison(length=one.cell.length, seed=one.cell.seed)
     unlike = difference_in_kind(one.cell, other.cell) or difference_in_questions(one.cell, other.cell)
@@ -307,6 +313,9 @@ def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: N
         return replace(blank, apart=_why_questions_differ(one, other, metric, found.first_mismatch))
     if found.difference is None:
         return replace(blank, apart=Note(NoteKind.NO_PAIRED_VALUE))
+    same = functions.get(one.id) == functions.get(other.id) is not None
+    if same and one.cell.method != other.cell.method:  # of one method a second measurement is asked about
+        return replace(blank, apart=Note(NoteKind.SAME_ATTENTION))
     limit = silent if silent and metric == "nll" else limit_of_pair(one, other, metric)
     return replace(blank, found=replace(found, limit=limit))
 

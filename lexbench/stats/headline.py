@@ -265,6 +265,8 @@ def _blind(table: Table, needle: Table, samples: Samples, best: MethodKey, longe
     others = [row for row in others if _has_value(needle, row, longest)]
     if not _has_value(table, best, longest):
         return None
+    forms = {row: needle.attentions.get(needle.entries[row, longest].cell, row) for row in (best, *others)}
+    others = [row for row in others if forms[row] != forms[best]]
 
     def against(found: Table, row: MethodKey) -> PairedDifference:
         sides = [
@@ -272,7 +274,7 @@ def _blind(table: Table, needle: Table, samples: Samples, best: MethodKey, longe
         ]
         return paired_difference(sides[0], sides[1], found.metric or "")
 
-    apart = correct_by_holm({row: against(needle, row) for row in others})
+    apart = correct_by_holm({row: against(needle, row) for row in others}, forms)
     fewer = [row for row, each in apart.items() if each.significant and (each.difference or 0.0) < 0]
     alike = [row for row in fewer if (gap := against(table, row)).p is not None and gap.p > SIGNIFICANCE_LEVEL]
     return min(alike, key=lambda row: needle.entries[row, longest].value or 0.0, default=None)
