@@ -358,7 +358,7 @@ def _judge_by_proof(verdict: Verdict, silent: Note | None) -> Verdict:
     elif limited and limited.kind is not NoteKind.CEILING and metrics.is_score(verdict.metric):
         why = Note(NoteKind.CANNOT_TELL, (limited,))
     elif proof.at is not None:
-        why = Note(NoteKind.PROVEN, (proof.at, proof.clusters, proof.above, proof.cap, limited))
+        why = Note(NoteKind.PROVEN, (proof.at, proof.clusters, proof.above, proof.cap, proof.unseen_share, limited))
         return replace(verdict, status=VerdictStatus.PROVEN, reason=why)
     elif proof.more is None:
         why = Note(NoteKind.UNPROVABLE, lost)
