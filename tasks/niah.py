@@ -223,6 +223,11 @@ class Niah(Task):
         """Keys in noise or text that no question of the text asks for."""
         return self._others - self.queries * (self.questions_per_text - 1)
 
+    @property
+    def edition(self) -> int:
+        """The version of the form (`absence.edition`)."""
+        return absence.edition(self, self.version)
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: needles, haystack, scoring of the answer."""
         keys = f"keys asked {self.queries} ({self.key_kind}), values a key {self.values} ({self.value_kind})"

@@ -101,6 +101,11 @@ class Passkey(Task):
                 "lower it"
             )
 
+    @property
+    def edition(self) -> int:
+        """The version of the form (`absence.edition`)."""
+        return absence.edition(self, self.version)
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: the hidden number, scoring of the answer."""
         control = "" if self.needle else ", control without the needle"

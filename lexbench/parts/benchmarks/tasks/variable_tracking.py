@@ -159,6 +159,11 @@ class VariableTracking(Task):
         """Chains in a text."""
         return max(self.chains, self.questions_per_text)
 
+    @property
+    def edition(self) -> int:
+        """The version of the form (`absence.edition`)."""
+        return absence.edition(self, self.version)
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: number of chains, haystack, scoring of the answer."""
         control = "" if self.needle else ", control without the asked chain"
