@@ -85,6 +85,8 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
     return parse_object(file.read_bytes(), file, remedy)
 
 
+PACKED_BEGINNINGS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+"""First bytes of packed files."""
 LONG_NUMBER = re.compile(r"\d{309}")
 """Digits of a whole number that no float holds."""
 
@@ -101,6 +103,9 @@ def parse_object(content: bytes | str, place: object, remedy: str) -> dict[str, 
 
     A byte order mark, which some editors put in front, is passed over. A whole number beyond all floats is refused.
     """
+    if isinstance(content, bytes) and content.startswith(tuple(PACKED_BEGINNINGS)):
+        packer = next(name for begin, name in PACKED_BEGINNINGS.items() if content.startswith(begin))
+        raise ConfigError(f"{place} must be JSON, and is packed by {packer}: unpack it")
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
         # Asked first, as it slows reading; such digits may as well stand in a text.

@@ -1,5 +1,6 @@
 """Files of samples side by side: every number by hand, lm_eval's, Inspect's and vLLM's forms, and what is refused."""
 
+import gzip
 import json
 import math
 import zipfile
@@ -299,8 +300,8 @@ def test_logprobs_of_vllm_that_are_none_are_refused(nats: float, tmp_path: Path)
 
 def test_a_packed_file_is_named_as_one(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl.gz"
-    file.write_bytes(b"\x1f\x8b\x08\x00")
-    with pytest.raises(ConfigError, match=r"are packed: unpack them, e\.g\. gunzip"):
+    file.write_bytes(gzip.compress(b'{"id": 1, "score": 1}\n'))
+    with pytest.raises(ConfigError, match=r"^line 1 of .*a\.jsonl\.gz must be JSON, and is packed by gzip: unpack it$"):
         compare_command(file, file)
 
 

@@ -32,8 +32,6 @@ from lexbench.parts.exchange.lm_eval.results.metrics import OTHER_SCALES_PATTERN
 DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
 """Names of the columns of JSONL, by what they hold."""
 DATED_LOG_NAME = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+")
-PACKED_SUFFIXES = {".gz": "gunzip", ".zst": "unzstd", ".xz": "unxz", ".bz2": "bunzip2"}
-"""Endings of packed files, and what unpacks them."""
 MAX_TOKEN_LOGPROB = 1e-3
 """What rounding may leave above 0."""
 SAME_IN_VLLM = "ask for prompt_logprobs: 0, which scores the prompt"
@@ -73,8 +71,6 @@ def read(path: Path, columns: Mapping[str, str], own: bool) -> list[Line]:
         return _folder(path)
     if not path.is_file():
         raise ConfigError(f"results {path} {why_not_a_folder(path)}: give a file of samples, or a run folder")
-    if path.suffix in PACKED_SUFFIXES:
-        raise ConfigError(f"results {path} are packed: unpack them, e.g. {PACKED_SUFFIXES[path.suffix]} {path}")
     if path.suffix == ".eval" and not own:
         return [*lines_of_log(unpack_log(path, _read_bounded(path)), path)]
     if path.suffix == ".json" and not own:
