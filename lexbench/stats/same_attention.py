@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 
 from lexbench.core.attention import ConstantScale, LogScale, PositionMap, StepScale
 from lexbench.core.record import Cell
+from lexbench.core.values import is_whole
 
 Slots = Mapping[str, Any]
 """An Attention as the identity of a cell holds it (`Attention.as_data`)."""
 ModelKey = tuple[str, str]
 """A model's name, and the rest that its identity states of it."""
+MAX_LENGTH = 1 << 22
+"""Tokens beyond which slots are not looked at position by position, and stay."""
 FREQUENCY_ROUNDING = 1e-9
 """Relative difference of frequencies that are the same but for rounding; identities hold 12 digits."""
 
@@ -80,8 +83,8 @@ def _own_frequencies(cell: Cell) -> list[float] | None:
         return None
     if "file" in method or _starts_from_plain(method) or any(isinstance(each, list) for each in method.values()):
         return None
-    fitted = method.get("at") or cell.length
-    if fitted > (method.get("trained_length") or trained):
+    fitted, within = method.get("at") or cell.length, method.get("trained_length") or trained
+    if not (is_whole(fitted, 1) and is_whole(within, 1) and fitted <= within):
         return None
     found = cell.identity["attention"].get("inv_freq")
     return found if isinstance(found, list) and "layers" not in cell.identity["attention"] else None
@@ -94,8 +97,15 @@ def _starts_from_plain(method: Any) -> bool:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _form_text(attention: str, length: int, own: str, from_plain: bool) -> str:
-    """The form as text; kept, as many tasks share the attention of a method at a length."""
-    found = normal_form(json.loads(attention), length, json.loads(own), unscaled=not from_plain)
+    """The form as text; kept, as many tasks share the attention of a method at a length.
+
+    A cell may be anybody's: slots that no Attention has stay as they are.
+    """
+    stated = json.loads(attention)
+    try:
+        found = normal_form(stated, length, json.loads(own), unscaled=not from_plain)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        found = stated
     return json.dumps(found, sort_keys=True)
 
 
@@ -138,7 +148,7 @@ def _changes_nothing(name: str, value: Any, length: int, own: Sequence[float] | 
         return own is not None and _are_close(value, own)
     if name == "scale":
         return bool(unscaled and value == 1)
-    if not isinstance(value, Mapping) or "file" in value:
+    if not isinstance(value, Mapping) or "file" in value or length > MAX_LENGTH:
         return False
     if name == "growing":
         exponents = np.arange(value["pairs"]) / value["pairs"]
@@ -148,7 +158,7 @@ def _changes_nothing(name: str, value: Any, length: int, own: Sequence[float] | 
         return bool(length <= value["trained_length"])
     if name == "head_ratios":
         return all(ratio == 1 for ratio in value["ratios"])
-    asked = IDLE_FORMS_OF_SLOT.get(name, {}).get(value.get("kind"))
+    asked = IDLE_FORMS_OF_SLOT.get(name, {}).get(str(value.get("kind")))
     return asked is not None and asked(value, length)
 
 
@@ -181,8 +191,11 @@ def _keeps_far_distances(value: Slots, length: int) -> bool:
 
 def _shifts(stated: Slots, at: NDArray[np.int64]) -> NDArray[np.float64]:
     """[positions x bands] what a map adds to positions."""
-    lines = [{name: float(each) for name, each in line.items()} for line in stated.get("lines", [stated])]
-    return np.concatenate([PositionMap(**{**line, "floor": bool(line["floor"])})(at) - at for line in lines])
+    lines = (
+        PositionMap(float(line["divisor"]), float(line["offset"]), bool(line["floor"]), float(line["cap"]))
+        for line in stated.get("lines", [stated])
+    )
+    return np.concatenate([line(at) - at for line in lines])
 
 
 def _steps_are_tokens(value: Slots, length: int) -> bool:

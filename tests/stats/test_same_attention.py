@@ -212,6 +212,25 @@ def test_a_stated_factor_of_1_is_the_model_itself_where_another_cell_tells_its_f
     assert len(set(functions.values())) == 3  # another length, and another backend
 
 
+@pytest.mark.parametrize(
+    "slots",
+    [
+        {"remap": {"kind": "Remap"}},
+        {"remap": {"kind": "Chunks", "size": "x", "limit": None}},
+        {"mask": {"kind": ["Window"]}},
+        {"query_scale": {"kind": "LogScale", "other": 1}},
+        {"inv_freq": ["a"], "keep_first": "x"},
+        {"mixture": [1, 2]},
+        {"growing": {"pairs": 10**400, "base": 2, "trained_length": 1}},
+    ],
+)
+def test_slots_that_no_attention_has_stay_as_they_are(slots: dict[str, Any]) -> None:
+    odd = at(LENGTH, "odd", {"factor": None, "at": "x", "trained_length": [1]}, slots)
+    assert json.loads(attention_forms([odd, at(LENGTH, "pi", {"factor": None}, {"inv_freq": OWN})])[odd.id]) == slots
+    beyond = at(10**15, "rerope", {}, Attention(mask=Window(1 << 52)).as_data())
+    assert "mask" in attention_forms([beyond])[beyond.id], "no array of so many positions"
+
+
 def test_comparisons_of_one_function_count_once_in_a_family() -> None:
     family = {name: PairedDifference(p=p, p_flips=p) for name, p in (("yarn", 0.02), ("pi", 0.021), ("rerope", 0.03))}
     alone = {name: each.p_holm for name, each in correct_by_holm(family).items()}
