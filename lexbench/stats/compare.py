@@ -59,7 +59,17 @@ class LengthComparison:
     found: PairedDifference | None = None
     """B minus A; None where nothing is comparable."""
     apart: Note | None = None
-    """Why nothing is comparable."""
+    """Why nothing is comparable, or why the difference is not tested."""
+
+    @property
+    def tested(self) -> PairedDifference | None:
+        """B minus A, where that is a comparison and not the rounding of one function."""
+        return None if self.apart else self.found
+
+    @property
+    def same_attention(self) -> bool:
+        """Whether both sides are one function at this length."""
+        return self.apart is not None and self.apart.kind is NoteKind.SAME_ATTENTION
 
     @property
     def significant(self) -> bool:
@@ -81,6 +91,8 @@ class VerdictKind(Enum):
     """Kinds of verdicts on one task."""
 
     NOT_COMPARABLE = "not comparable"
+    SAME_ATTENTION = "same attention"
+    """Both sides are one function wherever they were compared."""
     MIXED = "mixed"
     """Significant in both directions."""
     ONE_SIDED = "one-sided"
@@ -315,7 +327,8 @@ def _entry(
         return replace(blank, apart=Note(NoteKind.NO_PAIRED_VALUE))
     same = functions.get(one.id) == functions.get(other.id) is not None
     if same and one.cell.method != other.cell.method:  # of one method a second measurement is asked about
-        return replace(blank, apart=Note(NoteKind.SAME_ATTENTION))
+        untested = replace(found, p=None, interval=None)
+        return replace(blank, found=untested, apart=Note(NoteKind.SAME_ATTENTION))
     limit = silent if silent and metric == "nll" else limit_of_pair(one, other, metric)
     return replace(blank, found=replace(found, limit=limit))
 
@@ -347,13 +360,13 @@ def _correct_by_holm(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
 
 def _verdicts(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
     """Tasks, each with its verdict."""
-    comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
+    comparisons = sum(entry.tested is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
         sizes = [
-            _undetectable_difference(entry.found, task.metric or "", comparisons)
+            _undetectable_difference(entry.tested, task.metric or "", comparisons)
             for entry in task.entries
-            if entry.found
+            if entry.tested
         ]
         smallest = display_factor(task.metric or "") * max(sizes) if any(sizes) else None
         settled = replace(task, smallest=smallest)
@@ -371,15 +384,16 @@ def _undetectable_difference(found: PairedDifference, metric: str, comparisons: 
 
 def _verdict_rows(task: TaskComparison, comparisons: int) -> TaskVerdict:
     """The verdict on one task."""
-    compared = [entry.found for entry in task.entries if entry.found is not None]
+    compared = [entry.tested for entry in task.entries if entry.tested is not None]
     if not compared:
-        return TaskVerdict(kind=VerdictKind.NOT_COMPARABLE)
+        same = any(entry.same_attention for entry in task.entries)
+        return TaskVerdict(kind=VerdictKind.SAME_ATTENTION if same else VerdictKind.NOT_COMPARABLE)
     if where := _significant_lengths(task):
         several = VerdictKind.MIXED if len(where) > 1 else VerdictKind.ONE_SIDED
         seeds = max(Counter(entry.length for entry in task.entries).values())
         real = sum(entry.significant for entry in task.entries)
         return TaskVerdict(kind=several, where=where, seeds=seeds, everywhere=real == len(task.entries))
-    limits = [(entry.found.limit, entry.length) for entry in task.entries if entry.found]
+    limits = [(entry.tested.limit, entry.length) for entry in task.entries if entry.tested]
     known = tuple((why, length) for why, length in limits if why)
     if len(known) == len(limits):
         return TaskVerdict(kind=VerdictKind.AT_LIMIT, limits=known)
@@ -397,8 +411,8 @@ def _significant_lengths(task: TaskComparison) -> dict[Direction, list[Significa
     asked = Counter(entry.length for entry in task.entries)
     found: dict[Direction, list[int]] = {}
     for entry in task.entries:
-        if entry.significant and entry.found:
-            found.setdefault(_direction(task.metric, entry.found.difference or 0.0), []).append(entry.length)
+        if entry.significant and entry.tested:
+            found.setdefault(_direction(task.metric, entry.tested.difference or 0.0), []).append(entry.length)
     return {
         direction: [SignificantLength(at, count, asked[at]) for at, count in sorted(Counter(lengths).items())]
         for direction, lengths in found.items()

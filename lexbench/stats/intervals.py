@@ -24,7 +24,7 @@ MAX_STUDENT_MULTIPLE = 3.0
 LOGNORMAL_FREEDOM_FACTOR = 0.75
 """Student's t of n lognormal values has at most the tails of a Student with 0.75 sqrt(n) degrees of freedom: at n from
 8 to 64, and the level of 12 comparisons (tools/coverage.py)."""
-SKEW_RAMP = 0.5
+SKEW_RAMP = 0.25
 """Skewness over which the guard against it ends."""
 NUMBERS_PER_BLOCK = 1 << 22
 """Numbers drawn at once."""

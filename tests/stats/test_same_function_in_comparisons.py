@@ -3,6 +3,7 @@
 At the trained length 256, pi and yarn fit the factor 1, and self_extend the group 1: all three are none.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from lexbench.core.method_key import parse_label
 from lexbench.report.check.check import check_runs
-from lexbench.report.check.comparison import compared_runs
+from lexbench.report.check.comparison import compared_runs, comparison_data, comparison_markdown
 from lexbench.report.check.formats import check_command
 from lexbench.report.leaderboard.best import mark_best_rows
+from lexbench.report.verdicts import verdict_text
 from lexbench.stats.differences import paired_differences
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.records import records_of
@@ -49,8 +51,14 @@ def test_compare_tests_no_method_that_is_the_other_one(tmp_path: Path) -> None:
     other = [measured("pi", right(16, 16)), measured("rerope", right(14, 16), 1024)]
     found = compared_runs(folder(tmp_path / "a", *none), folder(tmp_path / "b", *other))
     at = {entry.length: entry for entry in found.tasks[0].entries}
-    assert (at[256].found, at[256].apart) == (None, Note(NoteKind.SAME_ATTENTION))
+    assert (at[256].tested, at[256].apart) == (None, Note(NoteKind.SAME_ATTENTION))
+    assert at[256].found is not None and (at[256].found.difference, at[256].found.p) == (0.5, None)
+    shown = re.sub(" +", " ", comparison_markdown(found))
+    assert "| 256 (1x) | 50.0 | 100.0 | same attention | | 16 |" in shown
+    assert comparison_data(found)["tasks"][0]["entries"][0]["apart"] == "same attention"
     assert at[1024].found is not None and at[1024].found.p_holm == at[1024].found.p == 2 / 2**12
+    only = compared_runs(folder(tmp_path / "e", none[0]), folder(tmp_path / "f", other[0]))
+    assert verdict_text(only.tasks[0]) == "no difference: the same attention, not tested"
     # Of one method, two measurements are compared: another version or machine may differ.
     again = compared_runs(folder(tmp_path / "c", none[0]), folder(tmp_path / "d", measured("none", right(16, 16))))
     [entry] = again.tasks[0].entries

@@ -26,8 +26,8 @@ DECIMALS_OF_KIND = {True: ".1f", False: ".4f"}
 COMPARISON_LEGEND = """\
 B minus A over the samples that both files hold. Brackets hold 95 % intervals, samples of a cluster kept together. p:
 two-sided, by sign flips over clusters and a test for skewed differences, after Holm's correction over the rows; `*`: up
-to {level}. Detectable: a difference of this size would be significant as the first of the rows; a smaller one may be
-missed.
+to {level}, and an interval without 0. Detectable: a difference of this size would be significant as the first of the
+rows; a smaller one may be missed.
 """
 
 
