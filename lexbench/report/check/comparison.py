@@ -41,8 +41,8 @@ def compared_runs(
 ) -> Comparison:
     """Compare side B with side A as `compare_runs`; ConfigError where no question is the same on both sides, too."""
     found = compare_runs(a, b, select_a, select_b, only)
-    reasons = [entry.apart for task in found.tasks for entry in task.entries]
-    if reasons[0] and all(reasons):
+    reasons = [entry.apart for task in found.tasks for entry in task.entries if entry.found is None]
+    if reasons and reasons[0] and len(reasons) == sum(len(task.entries) for task in found.tasks):
         raise ConfigError(f"sides cannot be compared: {note_text(reasons[0])}")
     return found
 
