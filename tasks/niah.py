@@ -220,8 +220,8 @@ class Niah(Task):
 
     @property
     def edition(self) -> int:
-        """The version; questions that may have no answer, and choices, are scored as in version 2."""
-        return self.questions_version if self.absent or self.options else self.version
+        """The version; choices, and questions that may have no answer, have that of their form (`absence.edition`)."""
+        return absence.edition(self, self.questions_version) if self.absent or self.options else self.version
 
     @property
     def _others(self) -> int:

@@ -106,8 +106,8 @@ class Passkey(Task):
 
     @property
     def edition(self) -> int:
-        """The version; questions that may have no answer are scored as in version 2."""
-        return self.questions_version if self.absent else self.version
+        """The version; questions that may have no answer have that of their form (`absence.edition`)."""
+        return absence.edition(self, self.questions_version) if self.absent else self.version
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: the hidden number, scoring of the answer."""

@@ -23,10 +23,10 @@ from lexbench.stats.intervals import (
     cluster_bootstrap,
     difference_interval,
     difference_p,
+    guard_against_skew,
     is_balanced,
     mean_interval,
     sign_flip_p,
-    skewed_p,
     unpaired_p,
 )
 
@@ -114,7 +114,8 @@ def p_value(test: str, noise: str, n: int, rng: np.random.Generator) -> float:
     rest = -NOISE[noise](rng, n) if test == "check, few gain" else NOISE[noise](rng, n)
     if rest.sum() <= 0 or not doubtful(rest):  # no loss beyond the tolerance
         return 1.0
-    return max(sign_flip_p(rest) / 2, 0.0 if is_balanced(rest) else skewed_p(rest))
+    flips = sign_flip_p(rest) / 2
+    return flips if is_balanced(rest) else guard_against_skew(flips, rest)
 
 
 def doubtful(sums: Floats) -> bool:

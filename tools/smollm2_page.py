@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -37,6 +36,7 @@ from lexbench.stats.pairs import (
     paired_difference,
 )
 from lexbench.stats.records import records_of
+from lexbench.stats.same_attention import attention_forms
 from lexbench.store.format import FinishedCell
 from tools import keep_samples, smollm2_figure
 
@@ -54,7 +54,6 @@ WORKING = ("yarn", "ntk", "rerope", "self_extend")
 SCORES = {"reached": "passkey", "accuracy": "passkey", "nll": "last_segment"}
 """Metrics of the page, each with its task."""
 WORDS = {"reached": "reached", "accuracy": "copied whole", "nll": "loss"}
-ROPE_BASE = 100_000.0
 MIN_SAMPLES = 16
 """Cells with fewer samples do not stand on the page."""
 Point = tuple[str, int]
@@ -109,30 +108,16 @@ def kept_cells() -> list[FinishedCell]:
     return keep_samples.read_cells(QUESTIONS)
 
 
-def function_of(cell: Cell) -> str:
-    """What a cell's attention does to texts of its length: slots that change nothing there are left out."""
-    slots = dict(cell.identity["attention"])
-    own = ROPE_BASE ** -(np.arange(32) / 32)
-    if slots.get("scale") == 1.0:
-        del slots["scale"]
-    if "inv_freq" in slots and np.allclose(slots["inv_freq"], own, rtol=1e-9):
-        del slots["inv_freq"]
-    if remap := slots.get("remap"):
-        single = all(remap[side]["divisor"] == 1 and not remap[side]["offset"] for side in ("query", "key"))
-        if single or remap["window"] >= cell.length:
-            del slots["remap"]
-    return json.dumps(slots, sort_keys=True)
-
-
 def measured(metric: str, backend: str = "hf") -> dict[Point, Place]:
     """Cells of a metric's task on a backend, by method and length."""
-    found = {}
-    for each in kept_cells():
+    found, cells = dict[Point, Place](), kept_cells()
+    forms = attention_forms(each.cell for each in cells)
+    for each in cells:
         cell = each.cell
         if (cell.task_name, cell.backend) == (SCORES[metric], backend) and len(each.samples) >= MIN_SAMPLES:
             (record,) = (one for one in records_of(each) if one.metric == metric and one.part is None)
             outcomes = outcomes_of_samples(each.samples, metric)
-            found[str(cell.method), cell.length] = Place(cell, outcomes, record, function_of(cell))
+            found[str(cell.method), cell.length] = Place(cell, outcomes, record, forms[cell.id])
     return found
 
 

@@ -147,21 +147,38 @@ def _report_bug(words: list[str]) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"disk full while writing {error.filename or 'results'}: free space, then repeat the command"
     if isinstance(error, MemoryError):
         return "out of memory; all results so far are kept: repeat the command with fewer processes or more memory"
-    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+    if isinstance(error, OSError) and error.strerror:
+        return _why_no_file(error)
+    return " ".join(str(error).split())
+
+
+def _why_no_file(error: OSError) -> str:
+    """What the system refused; it names no file where a write into an open one failed."""
+    name = error.filename2 or error.filename  # not the temporary file that would replace it
+    if error.errno in NO_ROOM_ERRORS:
+        return f"{NO_ROOM_ERRORS[error.errno]} while writing {name or 'results'}: {ROOM_REMEDY}"
+    if name is None:
+        return f"a file cannot be read or written ({error.strerror}): repeat the command, or give another place"
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return f"{error.filename} cannot be read or written ({error.strerror}): change that, or give another place"
     if isinstance(error, NotADirectoryError | FileExistsError):
         place = Path(error.filename)
         file = next((each for each in (place, *place.parents) if each.is_file()), place)
         return f"{file} is a file where a folder is needed: give another place"
     if isinstance(error, IsADirectoryError):
-        return f"{error.filename2 or error.filename} is a folder where a file is needed: give another place"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename2 or error.filename}"  # not the temporary file that would replace it
-    return " ".join(str(error).split())
+        return f"{name} is a folder where a file is needed: give another place"
+    return f"{error.strerror}: {name}"
+
+
+NO_ROOM_ERRORS = {
+    errno.ENOSPC: "disk full",
+    errno.EDQUOT: "quota of the disk exceeded",
+    errno.EFBIG: "file larger than this system allows (ulimit -f)",
+}
+"""Why a file takes no more bytes."""
+ROOM_REMEDY = "free space or raise the limit, then repeat the command"
 
 
 def _print_completions(words: list[str]) -> int:

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -84,13 +85,31 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
     return parse_object(file.read_bytes(), file, remedy)
 
 
+PACKED_BEGINNINGS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+"""First bytes of packed files."""
+LONG_NUMBER = re.compile(r"\d{309}")
+"""Digits of a whole number that no float holds."""
+
+
+def _int_within_floats(digits: str) -> int:
+    """The whole number; ValueError if no float holds it."""
+    if len(digits.lstrip("-")) > 308:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
 def parse_object(content: bytes | str, place: object, remedy: str) -> dict[str, Any]:
     """Parse what must be a JSON object, in UTF-8; otherwise ConfigError in one line, with its place and the remedy.
 
-    A byte order mark, which some editors put in front, is passed over.
+    A byte order mark, which some editors put in front, is passed over. A whole number beyond all floats is refused.
     """
+    if isinstance(content, bytes) and content.startswith(tuple(PACKED_BEGINNINGS)):
+        packer = next(name for begin, name in PACKED_BEGINNINGS.items() if content.startswith(begin))
+        raise ConfigError(f"{place} must be JSON, and is packed by {packer}: unpack it")
     try:
-        value = json.loads(content if isinstance(content, str) else content.decode("utf-8-sig"))
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        # Asked first, as it slows reading; such digits may as well stand in a text.
+        value = json.loads(text, parse_int=_int_within_floats) if LONG_NUMBER.search(text) else json.loads(text)
     except (ValueError, RecursionError) as error:  # not JSON, not even text, or nested too deeply
         raise ConfigError(f"{place} must be JSON ({error}): {remedy}") from None
     if not isinstance(value, dict):

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 def plain_text(text: object) -> str:
     """Text of unknown origin in one line: control characters become spaces, `##[` commands of CI logs are broken."""
-    line = str(text)
-    if not line.isprintable():
-        line = "".join(letter if letter.isprintable() else " " for letter in line)
-    return " ".join(line.split()).replace("##[", "## [")
+    return " ".join(without_control_characters(str(text)).split()).replace("##[", "## [")
+
+
+def without_control_characters(text: str) -> str:
+    """The text in one line: a letter that prints nothing becomes a space."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def count_with_noun(count: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.text import plain_text
+from lexbench.core.text import plain_text, without_control_characters
 from lexbench.report.grid import Grid, GridEntry
 from lexbench.report.wording import escape_markdown
 
@@ -125,7 +125,12 @@ TEX_ESCAPES = {
 
 def escape_tex(text: str) -> str:
     """Text in one line of LaTeX."""
-    return "".join(TEX_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
+    return "".join(TEX_ESCAPES.get(letter, letter) for letter in " ".join(without_control_characters(text).split()))
+
+
+def escape_html(text: str) -> str:
+    """Text of HTML, without control characters."""
+    return html.escape(without_control_characters(text))
 
 
 def grid_html(grid: Grid) -> list[str]:
@@ -133,19 +138,19 @@ def grid_html(grid: Grid) -> list[str]:
     rows, below = grid.entries_with_notes()
 
     def shown(entry: GridEntry, rest: str) -> str:
-        text = html.escape(entry.text)
+        text = escape_html(entry.text)
         text = f"<b>{text}</b>" if entry.best else f"{text}<sup>≈</sup>" if entry.level else text
         text += "*" if entry.star else ""
-        return f"<td>{text}{f' <small>{html.escape(rest)}</small>' if rest else ''}</td>"
+        return f"<td>{text}{f' <small>{escape_html(rest)}</small>' if rest else ''}</td>"
 
     def row_of(row: Sequence[tuple[GridEntry, str]]) -> str:
-        labels = (f'<th scope="row" class="label">{html.escape(entry.text)}</th>' for entry, _ in row[: grid.labels])
+        labels = (f'<th scope="row" class="label">{escape_html(entry.text)}</th>' for entry, _ in row[: grid.labels])
         return f"<tr>{''.join([*labels, *(shown(*each) for each in row[grid.labels :])])}</tr>"
 
     kinds = [' class="label"' if place < grid.labels else "" for place in range(len(grid.head))]
-    head = (f'<th scope="col"{kind}>{html.escape(name)}</th>' for kind, name in zip(kinds, grid.head, strict=True))
+    head = (f'<th scope="col"{kind}>{escape_html(name)}</th>' for kind, name in zip(kinds, grid.head, strict=True))
     return [
-        f"<h2>{html.escape(grid.title)}</h2>",
+        f"<h2>{escape_html(grid.title)}</h2>",
         *([f"<p>{_html_lines(grid.above)}</p>"] if grid.above else []),
         *('<div class="wide" tabindex="0"><table>', f"<thead><tr>{''.join(head)}</tr></thead>", "<tbody>"),
         *map(row_of, rows),
@@ -154,14 +159,14 @@ def grid_html(grid: Grid) -> list[str]:
 
 
 def _html_lines(lines: Sequence[str]) -> str:
-    return "<br>\n".join(map(html.escape, lines))
+    return "<br>\n".join(map(escape_html, lines))
 
 
 def rows_as_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *, as_is: bool = False) -> str:
     """Rows as CSV in full precision, with a line of names.
 
     A column of whole numbers with a gap is written as `512.0`, as pandas does; with `as_is` as `512`. No text
-    begins as a formula (`disarm_formula`).
+    begins as a formula (`csv_value`).
     """
     if not rows and names is None:
         return ""
@@ -169,25 +174,32 @@ def rows_as_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None =
     columns = ([row.get(name) for row in rows] for name in heads)
     stream = io.StringIO()  # the standard library's writer: pandas uses it, too, and takes half a second to import
     writer = stdlib_csv.writer(stream, lineterminator="\n")  # the same bytes on every system
-    writer.writerow(map(disarm_formula, heads))
+    writer.writerow(map(csv_value, heads))
     writer.writerows(zip(*(_column_texts(column, as_is) for column in columns), strict=True))
     return stream.getvalue()
 
 
-FORMULA_START_PATTERN = re.compile(r"[=+@\t\r]|-(?![\d.]*(?:e[+-]?\d+)?$)")
+FORMULA_START_PATTERN = re.compile(r"[=+@]|-(?![\d.]*(?:e[+-]?\d+)?$)")
 """Beginnings of texts that a spreadsheet computes when it opens a CSV file; `-0.5` and `-` are none."""
 
 
-def disarm_formula(value: Any) -> Any:
-    """A text, which may be anybody's, so that no spreadsheet takes it for a formula: with an apostrophe in front."""
-    return f"'{value}" if isinstance(value, str) and FORMULA_START_PATTERN.match(value) else value
+def csv_value(value: Any) -> Any:
+    """A value for a row of CSV; a text, which may be anybody's, in one record and as no formula of a spreadsheet.
+
+    Control characters but line feeds, which the writer quotes, become spaces: a bare carriage return ends a record for
+    some readers, and the rest of the text would begin the next one. A formula gets an apostrophe in front.
+    """
+    if not isinstance(value, str):
+        return value
+    text = "\n".join(map(without_control_characters, value.split("\n")))
+    return f"'{text}" if FORMULA_START_PATTERN.match(text.lstrip()) else text
 
 
 def _column_texts(column: Sequence[Any], as_is: bool) -> Sequence[Any]:
     """A column without NaN and formulas; whole numbers beside gaps or fractions become fractions."""
     kinds = set(map(type, column))
     if str in kinds:
-        column = [disarm_formula(each) for each in column]
+        column = [csv_value(each) for each in column]
     if float in kinds:
         column = [None if each != each else each for each in column]
     if as_is or int not in kinds or len(kinds) == 1 or not kinds <= {int, float, type(None)}:
@@ -213,5 +225,5 @@ def replace_infinities(value: Any, instead: Callable[[float], str | None] = lamb
 
 def emphasis_as_html(text: str) -> str:
     """HTML of a line of Markdown: `**word**` bold, `*word*` italic, backticks removed; the rest is escaped."""
-    text = re.sub(r"\*\*(\w+)\*\*", r"<b>\1</b>", html.escape(text, quote=False))
+    text = re.sub(r"\*\*(\w+)\*\*", r"<b>\1</b>", html.escape(without_control_characters(text), quote=False))
     return re.sub(r"`([^`]+)`", r"\1", re.sub(r"\*(\w+)\*", r"<i>\1</i>", text))

@@ -150,8 +150,14 @@ def _unspoken(
     )
 
 
-def _proven(at: int, clusters: int, above: int, cap: float, limit: Note | None) -> str:
-    beyond = f", {above} of them lost more than {cap:g}" if above else ""
+def unseen_words(share: float) -> str:
+    """What a certificate on so few documents cannot see."""
+    return f"up to {100 * share:.2g} % of documents may"
+
+
+def _proven(at: int, clusters: int, above: int, cap: float, unseen: float | None, limit: Note | None) -> str:
+    """`unseen`: the share of documents that may lose more than the cap, none of a score."""
+    beyond = f", {above or 'none'} of them lost more than {cap:g}, {unseen_words(unseen)}" if unseen is not None else ""
     also = f", {note_text(limit)}" if limit else ""
     return f"proven after {at} of {count_with_noun(clusters, 'cluster')}{beyond}{also}"
 

@@ -119,7 +119,8 @@ def lead_grid(found: Differences, silent: str | None = None) -> Grid:
         rows=rows,
         below=[
             f"Paired on the same questions, in {found.unit}; {positive}. Brackets: 95 % intervals. "
-            f"*: p up to {SIGNIFICANCE_LEVEL} after Holm's correction for {count_with_noun(count, 'comparison')}.",
+            f"*: p up to {SIGNIFICANCE_LEVEL} after Holm's correction for {count_with_noun(count, 'comparison')}, "
+            "and an interval without 0.",
             *coverage_sentences(found),
         ],
     )

@@ -35,7 +35,7 @@ def sources_hash(folders: Sequence[Path], out: Path, settings: object) -> str:
 
 def report_is_current(folders: Sequence[Path], out: Path, made_from: str) -> bool:
     """Whether a report was made from the same sources, and each file that it wrote is as it was."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         held = json.loads((out / STATES_FILE_NAME).read_text(encoding="utf-8"))
         return bool(held == {"from": made_from, "to": _written_files_hash(folders, out)})
     return False

@@ -14,6 +14,8 @@ def verdict_text(task: TaskComparison, subject: str = "B") -> str:
     found = task.verdict
     if found.kind is VerdictKind.NOT_COMPARABLE:
         return "not comparable"
+    if found.kind is VerdictKind.SAME_ATTENTION:
+        return "no difference: the same attention, not tested"
     if found.kind is VerdictKind.MIXED:
         said = ", and ".join(f"{each.value} at {_lengths(at)}" for each, at in found.where.items())
         return f"mixed by length{' and seed' if found.seeds > 1 else ''}: {subject} is {said}"

@@ -85,7 +85,7 @@ def _question_count(file: Path) -> int:
     """Questions of each cell of a job; 0 where its file does not tell."""
     try:
         n = json.loads(file.read_bytes())["config"]["n"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return 0
     return n if isinstance(n, int) else 0
 

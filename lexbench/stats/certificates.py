@@ -23,6 +23,7 @@ minimum of clusters.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +34,8 @@ from lexbench.stats.pairs import Outcome, question_gaps
 
 MAX_COUNTED_LOSS_MARGINS = 4.0
 """Largest loss of a document that counts, in margins; of nats."""
+PLANNED_LEVEL = 0.8
+"""Level of the interval of the variance whose upper end a plan takes."""
 STAKE_FRACTIONS = np.array([0.95, 0.8, 0.6, 0.4, 0.25, 0.12])
 """Fractions of the largest stake: the first for losses that hardly ever come, the last for noise of several margins."""
 WEALTH_SHARE_OF_STAKE = np.array([0.5, *[0.1] * 5])
@@ -62,6 +65,19 @@ class Proof:
     """Clusters after which the wealth was 20; None: it was not, or the interval ends above the margin."""
     more: int | None
     """Clusters still needed if the next ones lose as these did; None: proven, or these lose too much."""
+
+    @property
+    def unseen_share(self) -> float | None:
+        """Share of all clusters that may lose more than the cap, at 95 %; None: a score, none does.
+
+        The end of Clopper and Pearson's one-sided interval: 1 - 0.05^(1/n) where none of n did.
+        """
+        from scipy.stats import beta
+
+        if self.end is None:
+            return None
+        above, rest = self.above, self.clusters - self.above
+        return float(beta.ppf(1 - SIGNIFICANCE_LEVEL, above + 1, rest)) if rest else 1.0
 
     @property
     def clusters(self) -> int:
@@ -169,9 +185,9 @@ def _stakes(margin: float, cap: float) -> Floats:
 def clusters_to_prove(losses: ArrayLike, metric: str, margin: float, most: int, loss: float | None = None) -> Floats:
     """[3] clusters after which 50, 80 and 90 % of 500 deployments like a pilot are proven; inf beyond `most`.
 
-    Deployments draw the pilot's clusters at random, moved so that their mean is `loss` (None: as it is). Scores keep
-    their values: clusters without a change become lost or gained ones instead, and half a cluster of each is added, so
-    that a pilot without any is not taken for proof.
+    Deployments draw the pilot's clusters at random, moved so that their mean is `loss` (None: as it is), and spread so
+    that their variance is `likely_variance`. Scores keep their values: clusters without a change become lost or gained
+    ones instead, as many of both as that variance asks for, so that a pilot without any is not taken for proof.
     """
     drawn = _draw_deployments(np.asarray(losses, np.float64), metric, most, loss, 500)
     found = losses_are_proven(drawn, metric, margin).sum(axis=0)
@@ -201,14 +217,19 @@ def losses_are_proven(losses: ArrayLike, metric: str, margin: float) -> NDArray[
 
 def _draw_deployments(losses: Floats, metric: str, most: int, loss: float | None, count: int) -> Floats:
     rng = np.random.default_rng(0)
+    wanted = float(losses.mean()) if loss is None else loss
     if not is_score(metric):
-        moved = losses if loss is None else losses - losses.mean() + loss
-        return np.asarray(moved[rng.integers(len(losses), size=(count, most))])
+        spread = losses - losses.mean()
+        if own := float(np.square(spread).mean()):
+            spread = spread * math.sqrt(likely_variance(losses, metric) / own)
+        return np.asarray((spread + wanted)[rng.integers(len(losses), size=(count, most))])
+    square = float(np.square(losses).mean())
+    # So many clusters more are lost or gained, half of each, that the mean square is the likely one.
+    changed = (likely_variance(losses, metric) - square) / (1 - square) if square < 1 else 0.0
     pool = np.concatenate([losses, [1.0, -1.0]])
-    chances = np.array([*[1.0] * len(losses), 0.5, 0.5]) / (len(losses) + 1)
+    chances = np.array([*[(1 - changed) / len(losses)] * len(losses), changed / 2, changed / 2])
     mean = float(chances @ pool)
     drawn = pool[rng.choice(len(pool), p=chances, size=(count, most))]
-    wanted = mean if loss is None else loss
     turned = rng.random(drawn.shape)
     # Turned with chance q, the mean becomes mean + q (1 - mean), or mean - q (1 + mean).
     if wanted > mean:  # every cluster may be lost instead
@@ -216,18 +237,29 @@ def _draw_deployments(losses: Floats, metric: str, most: int, loss: float | None
     return np.where(turned < (mean - wanted) / (1 + mean), -1.0, drawn)
 
 
+def likely_variance(losses: ArrayLike, metric: str) -> float:
+    """Upper end of the 80 % interval of the variance of losses [clusters], at least 2: what a plan allows for.
+
+    Of normal losses (C - 1) s^2 / chi^2, with the 10 % quantile of C - 1 degrees of freedom. Of scores Wilson's end for
+    the mean square, which is the share of changed clusters where these are lost or gained as a whole.
+    """
+    from scipy.stats import chi2
+
+    values = np.asarray(losses, np.float64)
+    if is_score(metric):
+        square, n = float(np.square(values).mean()), len(values)
+        z = NormalDist().inv_cdf((1 + PLANNED_LEVEL) / 2)
+        spread = z * math.sqrt(square * (1 - square) / n + z**2 / (4 * n**2))
+        return (square + z**2 / (2 * n) + spread) / (1 + z**2 / n)
+    free = len(values) - 1
+    return float(free * values.var(ddof=1) / chi2.ppf((1 - PLANNED_LEVEL) / 2, free))
+
+
 def fixed_test_clusters(losses: ArrayLike, metric: str, margin: float, loss: float = 0.0) -> int:
     """Clusters of a test at one fixed number of them, 5 % one-sided, proven in 90 % if the true mean is `loss`.
 
-    n = (1.645 + 1.282)^2 variance / (margin - loss)^2, for normal means; of scores with the half clusters of
-    `clusters_to_prove`.
+    n = (1.645 + 1.282)^2 variance / (margin - loss)^2, for normal means, with `likely_variance`.
     """
-    from statistics import NormalDist
-
-    values = np.asarray(losses, np.float64)
-    variance = float(values.var(ddof=1)) if len(values) > 1 else 0.0
-    if is_score(metric):
-        # Half a lost cluster and half a gained one add 1 to the squares, and to the count.
-        variance = (float(np.square(values).sum()) + 1.0) / (len(values) + 1)
+    variance = likely_variance(losses, metric)
     quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE_LEVEL) + NormalDist().inv_cdf(0.9)
     return max(2, math.ceil(quantiles**2 * variance / (margin - loss) ** 2))

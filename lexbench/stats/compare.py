@@ -44,6 +44,7 @@ from lexbench.stats.pairs import (
     paired_difference,
 )
 from lexbench.stats.prices import price_rows
+from lexbench.stats.same_attention import cell_functions
 from lexbench.store.cell_rows import with_purposes
 
 SELECTOR_KEYS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
@@ -58,7 +59,17 @@ class LengthComparison:
     found: PairedDifference | None = None
     """B minus A; None where nothing is comparable."""
     apart: Note | None = None
-    """Why nothing is comparable."""
+    """Why nothing is comparable, or why the difference is not tested."""
+
+    @property
+    def tested(self) -> PairedDifference | None:
+        """B minus A, where that is a comparison and not the rounding of one function."""
+        return None if self.apart else self.found
+
+    @property
+    def same_attention(self) -> bool:
+        """Whether both sides are one function at this length."""
+        return self.apart is not None and self.apart.kind is NoteKind.SAME_ATTENTION
 
     @property
     def significant(self) -> bool:
@@ -80,6 +91,8 @@ class VerdictKind(Enum):
     """Kinds of verdicts on one task."""
 
     NOT_COMPARABLE = "not comparable"
+    SAME_ATTENTION = "same attention"
+    """Both sides are one function wherever they were compared."""
     MIXED = "mixed"
     """Significant in both directions."""
     ONE_SIDED = "one-sided"
@@ -188,7 +201,8 @@ def compare_runs(
     if not pairs:
         said = [join_first_few([cell_name(each.cell) for each in side], 3) for side in sides]
         raise ConfigError(f"sides share no task, length and seed: A holds {said[0]}, B {said[1]}")
-    tasks = _verdicts(_correct_by_holm(_by_task(pairs)))
+    functions = cell_functions(finished.cell for side in loaded for finished in side.finished)
+    tasks = _verdicts(_correct_by_holm(_by_task(pairs, functions)))
     names = [" ".join([*map(str, side), *words]) for side, words in zip(folders, given, strict=True)]
     problems = list(dict.fromkeys(problem for side in loaded for problem in side.problems))
     return Comparison(
@@ -270,8 +284,8 @@ def cell_name(cell: Cell) -> str:
     return plain_text(f"{cell.method} {cell.task} at {cell.length}, seed {cell.seed}")
 
 
-def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> list[TaskComparison]:
-    """The pairs of each task, by length and seed."""
+def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]], functions: Mapping[str, str]) -> list[TaskComparison]:
+    """The pairs of each task, by length and seed; `functions` of `cell_functions`."""
     groups = group_by_key(pairs, lambda pair: (pair[0].cell.task, pair[0].cell.corpus))
     silent = texts_not_learned(pairs)
     made = []
@@ -284,14 +298,18 @@ def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> list[TaskCom
                 corpus=corpus if [name for name, _ in groups].count(task) > 1 else None,
                 metric=metric,
                 trained_length=ordered[0][0].cell.trained_length,
-                entries=[_entry(one, other, metric, silent.get(text_of(other.cell))) for one, other in ordered],
+                entries=[
+                    _entry(one, other, metric, silent.get(text_of(other.cell)), functions) for one, other in ordered
+                ],
                 verdict=TaskVerdict(kind=VerdictKind.NOT_COMPARABLE),
             )
         )
     return sorted(made, key=lambda each: (metrics.metric_sort_key(each.metric), each.task, each.corpus or ""))
 
 
-def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: Note | None) -> LengthComparison:
+def _entry(
+    one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: Note | None, functions: Mapping[str, str]
+) -> LengthComparison:
     """Comparison at one length, not yet corrected for the others; `silent`: why likelihoods are not compared."""
     blank = LengthComparison(length=one.cell.length, seed=one.cell.seed)
     unlike = difference_in_kind(one.cell, other.cell) or difference_in_questions(one.cell, other.cell)
@@ -307,6 +325,10 @@ def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: N
         return replace(blank, apart=_why_questions_differ(one, other, metric, found.first_mismatch))
     if found.difference is None:
         return replace(blank, apart=Note(NoteKind.NO_PAIRED_VALUE))
+    same = functions.get(one.id) == functions.get(other.id) is not None
+    if same and one.cell.method != other.cell.method:  # of one method a second measurement is asked about
+        untested = replace(found, p=None, interval=None)
+        return replace(blank, found=untested, apart=Note(NoteKind.SAME_ATTENTION))
     limit = silent if silent and metric == "nll" else limit_of_pair(one, other, metric)
     return replace(blank, found=replace(found, limit=limit))
 
@@ -338,13 +360,13 @@ def _correct_by_holm(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
 
 def _verdicts(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
     """Tasks, each with its verdict."""
-    comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
+    comparisons = sum(entry.tested is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
         sizes = [
-            _undetectable_difference(entry.found, task.metric or "", comparisons)
+            _undetectable_difference(entry.tested, task.metric or "", comparisons)
             for entry in task.entries
-            if entry.found
+            if entry.tested
         ]
         smallest = display_factor(task.metric or "") * max(sizes) if any(sizes) else None
         settled = replace(task, smallest=smallest)
@@ -362,15 +384,16 @@ def _undetectable_difference(found: PairedDifference, metric: str, comparisons: 
 
 def _verdict_rows(task: TaskComparison, comparisons: int) -> TaskVerdict:
     """The verdict on one task."""
-    compared = [entry.found for entry in task.entries if entry.found is not None]
+    compared = [entry.tested for entry in task.entries if entry.tested is not None]
     if not compared:
-        return TaskVerdict(kind=VerdictKind.NOT_COMPARABLE)
+        same = any(entry.same_attention for entry in task.entries)
+        return TaskVerdict(kind=VerdictKind.SAME_ATTENTION if same else VerdictKind.NOT_COMPARABLE)
     if where := _significant_lengths(task):
         several = VerdictKind.MIXED if len(where) > 1 else VerdictKind.ONE_SIDED
         seeds = max(Counter(entry.length for entry in task.entries).values())
         real = sum(entry.significant for entry in task.entries)
         return TaskVerdict(kind=several, where=where, seeds=seeds, everywhere=real == len(task.entries))
-    limits = [(entry.found.limit, entry.length) for entry in task.entries if entry.found]
+    limits = [(entry.tested.limit, entry.length) for entry in task.entries if entry.tested]
     known = tuple((why, length) for why, length in limits if why)
     if len(known) == len(limits):
         return TaskVerdict(kind=VerdictKind.AT_LIMIT, limits=known)
@@ -388,8 +411,8 @@ def _significant_lengths(task: TaskComparison) -> dict[Direction, list[Significa
     asked = Counter(entry.length for entry in task.entries)
     found: dict[Direction, list[int]] = {}
     for entry in task.entries:
-        if entry.significant and entry.found:
-            found.setdefault(_direction(task.metric, entry.found.difference or 0.0), []).append(entry.length)
+        if entry.significant and entry.tested:
+            found.setdefault(_direction(task.metric, entry.tested.difference or 0.0), []).append(entry.length)
     return {
         direction: [SignificantLength(at, count, asked[at]) for at, count in sorted(Counter(lengths).items())]
         for direction, lengths in found.items()

@@ -79,7 +79,10 @@ def paired_differences(
         for length in table.lengths
         if (row, length) in table.entries
     }
-    return Differences(table, baseline, correct_by_holm(found))
+    functions = {
+        place: (place[1], table.attentions[each.cell]) for place, each in found.items() if each.cell in table.attentions
+    }
+    return Differences(table, baseline, correct_by_holm(found, functions))
 
 
 def leads(table: Table, samples: Mapping[str, Sequence[Sample]], method: MethodKey) -> Differences | None:

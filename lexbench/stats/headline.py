@@ -275,6 +275,8 @@ def _blind(
     others = [row for row in others if _has_value(needle, row, longest)]
     if not _has_value(table, best, longest):
         return None
+    forms = {row: needle.attentions.get(needle.entries[row, longest].cell, row) for row in (best, *others)}
+    others = [row for row in others if forms[row] != forms[best]]
 
     def against(found: Table, row: MethodKey) -> PairedDifference:
         sides = [
@@ -282,7 +284,7 @@ def _blind(
         ]
         return paired_difference(sides[0], sides[1], found.metric or "")
 
-    apart = correct_by_holm({row: against(needle, row) for row in others})
+    apart = correct_by_holm({row: against(needle, row) for row in others}, forms)
     fewer = [row for row, each in apart.items() if each.significant and (each.difference or 0.0) < 0]
     gaps = {row: gap for row in fewer if _cannot_be_told(gap := against(table, row))}
     return min(

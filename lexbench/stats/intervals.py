@@ -24,6 +24,8 @@ MAX_STUDENT_MULTIPLE = 3.0
 LOGNORMAL_FREEDOM_FACTOR = 0.75
 """Student's t of n lognormal values has at most the tails of a Student with 0.75 sqrt(n) degrees of freedom: at n from
 8 to 64, and the level of 12 comparisons (tools/coverage.py)."""
+SKEW_RAMP = 0.25
+"""Skewness over which the guard against it ends."""
 NUMBERS_PER_BLOCK = 1 << 22
 """Numbers drawn at once."""
 MAX_CACHED_DRAW_CLUSTERS = 128
@@ -244,9 +246,36 @@ def influence_correlations(influences: Floats) -> Floats:
     return np.asarray(np.clip(found, -1.0, 1.0))
 
 
-def difference_p(sums: ArrayLike) -> float:
-    """Two-sided p-value of differences [clusters] with mean 0: the larger one of `sign_flip_p` and `skewed_p`."""
-    return max(sign_flip_p(sums), skewed_p(sums))
+def difference_p(sums: ArrayLike, units: ArrayLike = 1.0) -> float:
+    """Two-sided p-value of differences [clusters] with mean 0: `sign_flip_p`, raised by `guard_against_skew`."""
+    return guard_against_skew(sign_flip_p(sums), sums, units)
+
+
+def guard_against_skew(p: float, sums: ArrayLike, units: ArrayLike = 1.0) -> float:
+    """A p-value of sign flips, raised towards `skewed_p` as far as the far tail may lie on the other side of 0.
+
+    p^(1 - w) p_skewed^w where p_skewed is larger, with w of `skew_weight`: continuous in the differences.
+    """
+    skewed, weight = skewed_p(sums, units), skew_weight(sums)
+    return p if p >= skewed else skewed**weight * p ** (1 - weight)
+
+
+def skew_weight(sums: ArrayLike) -> float:
+    """How much `skewed_p` counts for differences [clusters], from their skewness m3 / m2^1.5 towards their mean.
+
+    1 up to 1 - 0.35 log2(n / 8), of n clusters: most samples of skewed noise whose far tail is on the other side lie
+    there. It sinks to 0 as the skewness grows by another `SKEW_RAMP`.
+    """
+    values = np.asarray(sums, np.float64)
+    if len(values) < 2:
+        return 1.0
+    rest = values - values.mean()
+    variance = np.mean(rest**2)
+    if variance <= 1e-18 * values.mean() ** 2:
+        return 1.0
+    towards = float(np.sign(values.mean()) * np.mean(rest**3) / variance**1.5)
+    least = 1 - 0.35 * math.log2(len(values) / 8)
+    return min(1.0, max(0.0, 1 - (towards - least) / SKEW_RAMP))
 
 
 def sign_flip_p(sums: ArrayLike) -> float:
@@ -294,21 +323,16 @@ def skewed_p(sums: ArrayLike, units: ArrayLike = 1.0) -> float:
 
     Sign flips are exact where differences are symmetric under the null hypothesis. Where most are small on one side and
     few are large on the other, a mean of 0 looks too often like a difference: most samples lack the few. t is therefore
-    judged with 0.75 sqrt(n) degrees of freedom, n the clusters. 0 where the samples show that this is not the danger:
-    their skewness m3 / m2^1.5 towards the side of the mean is at least 1 - 0.35 log2(n / 8), so their far tail is not
-    on the other side. And 0 of `is_balanced` differences, where `units` are the questions of each cluster.
+    judged with 0.75 sqrt(n) degrees of freedom, n the clusters. 0 of `is_balanced` differences, where `units` are the
+    questions of each cluster.
     """
     from scipy.special import stdtr
 
     values = np.asarray(sums, np.float64)
     if len(values) < 2 or is_balanced(values, units):
         return 0.0
-    mean = values.mean()
-    rest = values - mean
-    variance = np.mean(rest**2)
+    mean, variance = values.mean(), values.var()
     if variance <= 1e-18 * mean**2:
-        return 0.0
-    if np.sign(mean) * np.mean(rest**3) / variance**1.5 >= 1 - 0.35 * math.log2(len(values) / 8):
         return 0.0
     error = math.sqrt(variance / (len(values) - 1))
     return float(2 * stdtr(LOGNORMAL_FREEDOM_FACTOR * math.sqrt(len(values)), -abs(mean) / error))

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lexbench.core.groups import group_by_key
 from lexbench.core.record import Sample
 from lexbench.stats.intervals import (
     SIGNIFICANCE_LEVEL,
@@ -16,12 +17,12 @@ from lexbench.stats.intervals import (
     cluster_bootstrap,
     cluster_sums,
     difference_interval,
+    guard_against_skew,
     is_balanced,
     min_differing_clusters,
     min_sign_flip_p,
     ratio_with_influences,
     sign_flip_p,
-    skewed_p,
     smallest_significant_difference,
     unpaired_error,
     unpaired_interval,
@@ -106,8 +107,14 @@ class PairedDifference:
 
     @property
     def significant(self) -> bool | None:
-        """Whether the adjusted p is at most 0.05, and the sides are not both at a limit; None: not tested."""
-        return None if self.p_holm is None else self.p_holm <= SIGNIFICANCE_LEVEL and self.limit is None
+        """Whether the difference is told; None: not tested.
+
+        Its adjusted p is at most 0.05, its interval excludes 0, and the sides are not both at a limit.
+        """
+        if self.p_holm is None:
+            return None
+        told = self.p_holm <= SIGNIFICANCE_LEVEL and self.interval is not None and self.limit is None
+        return told and not (self.low or 0.0) <= 0 <= (self.high or 0.0)
 
     @property
     def low(self) -> float | None:
@@ -206,7 +213,7 @@ def paired_difference(
     total = math.fsum(units)
     sums = cluster_sums(differences, units, clusters)
     count = len(sums)
-    flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0], sums[:, 1])
+    flips = sign_flip_p(sums[:, 0])
     found = PairedDifference(
         **counts,
         baseline_value=math.fsum([before for _, before, _ in used]) / total,
@@ -215,7 +222,7 @@ def paired_difference(
         interval=difference_interval(differences, clusters)
         if is_score(metric)
         else cluster_bootstrap(differences, units, clusters),
-        p=max(flips, skewed),
+        p=guard_against_skew(flips, sums[:, 0], sums[:, 1]),
         p_flips=flips,
         # Of a ratio, linearised: C / (C - 1) sum l_c^2 over the influences of C clusters.
         error=math.sqrt(count / (count - 1) * float(np.square(ratio_with_influences(sums)[1]).sum()))
@@ -260,8 +267,7 @@ def beyond_margin_p(
     sums = cluster_sums([each.amount or 0.0 for each in rest], units, clusters)[:, 0]
     flips = sign_flip_p(sums) / 2
     # The gift makes several sizes of one, so whether differences are right and wrong answers is asked without it.
-    skewed = 0.0 if found.balanced else skewed_p(sums)
-    return flips, max(flips, skewed)
+    return flips, flips if found.balanced else guard_against_skew(flips, sums)
 
 
 def unpaired_difference(
@@ -307,16 +313,27 @@ def _sums(outcomes: Sequence[Outcome]) -> Floats:
     return cluster_sums(amounts, units, [str(cluster) for cluster in clusters])
 
 
-def correct_by_holm(family: Mapping[Key, Found]) -> dict[Key, Found]:
-    """Holm's correction over all comparisons of a family that have a p-value."""
+def correct_by_holm(family: Mapping[Key, Found], functions: Mapping[Key, Hashable] | None = None) -> dict[Key, Found]:
+    """Holm's correction over all comparisons of a family that have a p-value.
+
+    Comparisons of one function (`stats.same_attention`) with the same other side are one hypothesis, and count once,
+    by the largest of their p-values: `functions` names that of a comparison; one without a name has its own.
+    """
     tested = [key for key, found in family.items() if found.p is not None]
+    known = functions or {}
+    once = list(group_by_key(tested, lambda key: ("one", known[key]) if key in known else ("own", key)).values())
     losses, flips, gains = (
-        adjust_by_holm([getattr(family[key], name) for key in tested]) for name in ("p", "p_flips", "p_gain")
+        adjust_by_holm([max(getattr(family[key], name) for key in keys) for keys in once])
+        for name in ("p", "p_flips", "p_gain")
     )
-    adjusted = zip(tested, losses, flips, gains, strict=True)
+    adjusted = zip(once, losses, flips, gains, strict=True)
     return {
         **family,
-        **{key: replace(family[key], p_holm=p, p_flips=flip, p_gain=gain) for key, p, flip, gain in adjusted},
+        **{
+            key: replace(family[key], p_holm=p, p_flips=flip, p_gain=gain)
+            for keys, p, flip, gain in adjusted
+            for key in keys
+        },
     }
 
 

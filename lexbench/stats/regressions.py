@@ -22,6 +22,7 @@ Where run and baseline are both at a floor or at the ceiling (`stats.floors`), a
 and says so; but not of a likelihood that lost more than the tolerance, as a loss has no end beyond its floor.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -130,12 +131,17 @@ MATCHING_CELL_KEYS = (check_cell_key, lambda cell: check_cell_key(cell)[:5], lam
 
 
 def judge_cells(
-    old: Sequence[CellOutcomes], new: Sequence[CellOutcomes], tolerances: Mapping[str, float], certify: bool = False
+    old: Sequence[CellOutcomes],
+    new: Sequence[CellOutcomes],
+    tolerances: Mapping[str, float],
+    certify: bool = False,
+    forms: Mapping[str, str] | None = None,
 ) -> tuple[list[Verdict], list[tuple[CellOutcomes, CellOutcomes]]]:
     """Verdicts on all cells of a baseline and a run, and the compared pairs of cells.
 
     With `certify` a cell holds only if a loss below the tolerance is proven (`stats.certificates`); the run may then
-    have fewer questions than the baseline.
+    have fewer questions than the baseline. `forms` are those of the run's attentions (`stats.same_attention`), by cell
+    id: methods that are one function at a length are compared with the baseline once in the family.
 
     ConfigError for an invalid tolerance, and where there is nothing to compare.
     """
@@ -145,16 +151,23 @@ def judge_cells(
         raise ConfigError(
             f"run has no cell of the baseline: it holds {_some_cell_names(new)}, the baseline {_some_cell_names(old)}"
         )
-    found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances, certify)]
+    judged = [(verdict, pair) for pair in pairs for verdict in _verdicts(*pair, tolerances, certify)]
+    found = [verdict for verdict, _ in judged]
+    functions = {
+        place: (verdict.metric, verdict.tolerance, function)
+        for place, (verdict, pair) in enumerate(judged)
+        if (function := _function_of_pair(*pair, forms or {}))
+    }
     if all(verdict.p is None and verdict.status in (VerdictStatus.HELD, VerdictStatus.NEW) for verdict in found):
         raise ConfigError(_nothing_judged(pairs))
     absent, added_since = Note(NoteKind.NO_SUCH_CELL), Note(NoteKind.NOT_IN_BASELINE)
     found += [_verdict_on_cell(each, VerdictStatus.NOT_COMPARABLE, absent) for each in gone]
     found += [_verdict_on_cell(each, VerdictStatus.NEW, added_since) for each in added]
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
-    for place, each in correct_by_holm(family).items():
-        judged = replace(found[place], found=each, smallest=_smallest_loss(found[place], len(family)))
-        found[place] = _judge_among_others(judged, each, len(family))
+    hypotheses = len({functions.get(place, place) for place in family})
+    for place, each in correct_by_holm(family, functions).items():
+        judged = replace(found[place], found=each, smallest=_smallest_loss(found[place], hypotheses))
+        found[place] = _judge_among_others(judged, each, hypotheses)
     if certify:
         silent = texts_not_learned(pairs)
         found = [_judge_by_proof(verdict, silent.get(text_of(verdict.cell))) for verdict in found]
@@ -169,6 +182,15 @@ def _smallest_loss(verdict: Verdict, comparisons: int) -> float | None:
     scale, level = display_factor(metric), SIGNIFICANCE_LEVEL / comparisons
     size = smallest_found_loss(verdict.before, metric, verdict.tolerance / scale, level, found.error)
     return None if size is None else scale * size
+
+
+def _function_of_pair(one: CellOutcomes, other: CellOutcomes, forms: Mapping[str, str]) -> str | None:
+    """What both sides compute, the method's name apart; None where it is not known, or where they differ in it."""
+    form, mine, theirs = forms.get(other.id), one.cell.identity, other.cell.identity
+    if form is None or mine.get("attention") != theirs.get("attention"):
+        return None
+    rest = [{key: side[key] for key in side if key not in ("method", "attention")} for side in (mine, theirs)]
+    return json.dumps([form, *rest, one.cell.version, other.cell.version], sort_keys=True)
 
 
 def _verdict_sort_key(verdict: Verdict) -> tuple[Any, ...]:
@@ -367,7 +389,7 @@ def _judge_by_proof(verdict: Verdict, silent: Note | None) -> Verdict:
     elif limited and limited.kind is not NoteKind.CEILING and metrics.is_score(verdict.metric):
         why = Note(NoteKind.CANNOT_TELL, (limited,))
     elif proof.at is not None:
-        why = Note(NoteKind.PROVEN, (proof.at, proof.clusters, proof.above, proof.cap, limited))
+        why = Note(NoteKind.PROVEN, (proof.at, proof.clusters, proof.above, proof.cap, proof.unseen_share, limited))
         return replace(verdict, status=VerdictStatus.PROVEN, reason=why)
     elif proof.more is None:
         why = Note(NoteKind.UNPROVABLE, lost)

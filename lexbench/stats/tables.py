@@ -17,6 +17,7 @@ from lexbench.stats.floors import NGRAM_FLOOR_NAMES
 from lexbench.stats.prices import price_rows
 from lexbench.stats.records import records_of
 from lexbench.stats.rescore import unmeasured_metrics
+from lexbench.stats.same_attention import attention_forms
 from lexbench.store.cell_rows import with_purposes
 from lexbench.store.format import FinishedCell
 
@@ -58,8 +59,8 @@ class Table:
     """Methods whose factor follows the length: inside the trained length they are none, by construction."""
     states: Mapping[MethodKey, Mapping[str, str]] = field(default_factory=dict)
     """Parameters that tell rows of twin keys apart."""
-    attentions: Mapping[str, Any] = field(default_factory=dict)
-    """Attention of each cell id as its identity states it, all slots in use; None: not known."""
+    attentions: Mapping[str, str] = field(default_factory=dict)
+    """Normal form of each cell's attention by cell id, where it is known: equal forms are one function."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
     unmeasured: tuple[Metric, ...] = ()
@@ -100,6 +101,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
     """Tables by model and task; headline metrics first. `highlight` names methods as in `Table.highlight`."""
     shown = frozenset(highlight)
     ordered = sorted(finished, key=lambda each: (each.cell.model, each.cell.task, each.cell.seed, each.cell.id))
+    forms = attention_forms(each.cell for each in ordered)
     groups = group_by_key(ordered, lambda each: _setting_hash(each.cell))
     rivals = group_by_key((group[0].cell for group in groups.values()), lambda cell: (cell.model, cell.task))
     differing = {about: _distinguishing_fields(cells) for about, cells in rivals.items()}
@@ -132,7 +134,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
                     follows=frozenset(
                         each.cell.method for each in group if _factor_follows(each.cell.identity.get("method"))
                     ),
-                    attentions={each.cell.id: each.cell.identity.get("attention") for each in group},
+                    attentions={each.cell.id: forms[each.cell.id] for each in group if each.cell.id in forms},
                     prices={place: _of_metric(every[place], metric) for place in every if place[0] in priced},
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,

@@ -15,6 +15,7 @@ name an item, or nothing, whatever the text holds. Where noise replaces the need
 above 0 (`results/reference/tasks_2026.md`). So no other suite than `absent` has these questions.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -28,6 +29,8 @@ from lexbench.taskkit.scoring import score_choice, score_written
 
 NO_ANSWER = "none"
 NO_ANSWER_HINT = f'Where the text does not tell, the answer is "{NO_ANSWER}".\n'
+SAYS_NONE_PATTERN = re.compile(r"^\W*there(?:\s+(?:is|are)|['’]s)\s+(?=\W*none\b)", re.IGNORECASE)
+"""Words before "none" in an answer that says in a sentence that there is none."""
 DETECTION_CHANCE = 0.5
 TRUE_FALSE = (" True", " False")
 
@@ -53,6 +56,14 @@ def check_absent(task: Any) -> None:
         raise ConfigError(f"{name} with absent chooses between True and False, got options: give absent=choose alone")
     if task.absent == "choose" and task.room:
         raise ConfigError(f"{name} writes nothing with absent=choose, got room={task.room}: leave it out")
+
+
+def edition(task: MayLackAnswers, version: int) -> int:
+    """The version of the form, `version` of a task without `absent`.
+
+    Written answers have one more since "There is none" is right.
+    """
+    return version + (task.absent == "write")
 
 
 def has_answer(task: Task, seed: int, index: int) -> bool:
@@ -109,9 +120,9 @@ def ask(
 def score_absent(question: AnyQuestion, answer: Answer, item: str, plain: Callable[[str], str] = str) -> Sample:
     """The sample of a question that may have no answer.
 
-    `accuracy`: the right answer, or that there is none. `balance`: an item is named (or True is likelier) exactly
-    where the text holds an answer, whichever item it is; the mean is (hit rate + 1 - false-alarm rate) / 2. `contains`
-    of written answers: the expected answer occurs anywhere.
+    `accuracy`: the right answer, or that there is none, as a word or as "There is none". `balance`: an item is named
+    (or True is likelier) exactly where the text holds an answer, whichever item it is; the mean is (hit rate + 1 -
+    false-alarm rate) / 2. `contains` of written answers: the expected answer occurs anywhere.
 
     Args:
         question: made by `ask`.
@@ -124,12 +135,13 @@ def score_absent(question: AnyQuestion, answer: Answer, item: str, plain: Callab
         return replace(sample, scores={**sample.scores, "balance": sample.scores["accuracy"]})
     assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
     expected, items = question.facts["expected"], f"{NO_ANSWER}|{item}"
-    named = any(each != NO_ANSWER for each in matching.leading_items(plain(answer.text), items))
+    text = SAYS_NONE_PATTERN.sub("", plain(answer.text))
+    named = any(each != NO_ANSWER for each in matching.leading_items(text, items))
     return score_written(
         question,
         answer,
         {
-            "accuracy": matching.strict_list_score(plain(answer.text), expected, items),
+            "accuracy": matching.strict_list_score(text, expected, items),
             "balance": float(named == question.facts["present"]),
             "contains": matching.contains_all(answer.text, expected),
         },

@@ -1,5 +1,6 @@
 """The entry point: help, completion, and wrong words in one line."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -418,3 +419,31 @@ def test_a_name_that_is_too_long_for_a_file_does_not_fill_the_screen(capsys: pyt
     assert main.main(["doctor", "a" * 100_000]) == 2
     said = capsys.readouterr().err
     assert said.startswith("lexbench: File name too long: aaa") and len(said) < 1100
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.EFBIG, "File too large"),
+            "file larger than this system allows (ulimit -f) while writing results",
+        ),
+        (OSError(errno.ENOSPC, "No space", "out"), "disk full while writing out: free space"),
+        (OSError(errno.EIO, "Input/output error"), "a file cannot be read or written (Input/output error): repeat"),
+        (PermissionError(errno.EACCES, "Permission denied"), "a file cannot be read or written (Permission denied)"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), "a file cannot be read or written (Not a directory)"),
+        (OSError(errno.ENXIO, "No such device", "here"), "No such device: here"),
+    ],
+)
+def test_an_error_of_the_system_names_its_file_or_says_that_it_knows_none(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.delenv("LEXBENCH_TRACEBACK", raising=False)
+    compare = replace(main.COMMANDS_BY_NAME["compare"], call=fails)
+    monkeypatch.setitem(main.COMMANDS_BY_NAME, "compare", compare)
+    assert main.main(["compare", "a", "b"]) == 2
+    told = capsys.readouterr().err
+    assert said in told and "None" not in told and told.count("\n") == 1

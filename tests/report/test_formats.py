@@ -50,7 +50,11 @@ def test_one_column_is_written_as_pandas_writes_it(name: str) -> None:
         ("@SUM(A1)", "'@SUM(A1)"),
         ("-1+1|x", "'-1+1|x"),
         ("-x", "'-x"),
-        ("\t=1", "'\t=1"),
+        ("\t=1", "' =1"),
+        ("tiny\r=1+1", "tiny =1+1"),
+        ("\r=1+1", "' =1+1"),
+        (" =1", "' =1"),
+        ("a\x1b[31mb", "a [31mb"),
         ("-0.5", "-0.5"),
         ("-1e-05", "-1e-05"),
         ("-", "-"),
@@ -64,6 +68,17 @@ def test_no_cell_is_a_formula_to_a_spreadsheet(text: str, written: str, tmp_path
     for made in (rows_as_csv(rows), (tmp_path / "plot.csv").read_text()):
         head, first, *_ = reader(made.splitlines(), strict=True)
         assert (head, first) == (["method", written], [written, "-1.5"])
+
+
+def test_no_control_character_reaches_a_file() -> None:
+    """A bare carriage return would end a record of CSV; an escape sequence would move a terminal's cursor."""
+    name = "tiny\r=1\x1b[2Jx\x7f\u202ey"
+    made = rows_as_csv([{"model": name, name: 1}])
+    [head, row] = [*reader(made.split("\n"), strict=True)][:2]
+    assert head[1] == row[0] == "tiny =1 [2Jx  y" and made.count("\n") == 2
+    grid = Grid(title=name, above=[name], head=[name, name], rows=[[name, name]], below=[name])
+    written = [*grid_html(grid), *grid_latex(grid), grid_markdown(grid)]
+    assert all(letter.isprintable() or letter == "\n" for text in written for letter in text)
 
 
 def test_a_row_that_lacks_a_column_has_a_gap_there() -> None:

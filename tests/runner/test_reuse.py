@@ -15,9 +15,10 @@ from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.task import AnyQuestion, Choose, Generate
 from lexbench.runner import answers
-from lexbench.runner.reuse import cheapest_order
+from lexbench.runner.reuse import cells_with_fewer_questions, cheapest_order
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
+from tests.report.fake_run import cell
 
 pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
 LENGTHS = [128, 256, 512]
@@ -158,3 +159,13 @@ def test_prompts_that_share_two_fifths_are_sorted_by_beginning_and_others_by_len
     assert [each.index for each in cheapest_order(shares, reuse=False)] == [0, 1, 2, 3, 4, 5]
     uneven = asked([1, 2], [3, 4, 5], [6], [1, 3, 4])
     assert [each.index for each in cheapest_order(uneven, reuse=True)] == [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize("damage", ["[" * 100_000, '{"config": {"n": 1' + "0" * 5000 + "}}", "\x00", '{"config": []}'])
+def test_a_damaged_page_of_a_job_tells_no_number_of_questions(damage: str, tmp_path: Path) -> None:
+    """A greater n asks the pages of earlier jobs; what one of them is like says nothing of the settings at hand."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.json").write_text(damage)
+    (tmp_path / "jobs" / "b.json").write_text('{"config": {"n": 4}}')
+    asked = cell("passkey", "none", 256, n=8)
+    assert [fewer.n for fewer in cells_with_fewer_questions(tmp_path, asked)] == [4]

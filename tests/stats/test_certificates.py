@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from scipy.stats import binom, t
+from scipy.stats import binom, chi2, t
 
 from lexbench.commands import main
 from lexbench.report import notes
@@ -16,6 +16,7 @@ from lexbench.report.check.certificate import certificate_statement
 from lexbench.report.check.check import check_runs
 from lexbench.report.check.formats import check_command
 from lexbench.report.check.text import reason_text
+from lexbench.report.notes import note_text
 from lexbench.stats.certificates import (
     STAKE_FRACTIONS,
     WEALTH_SHARE_OF_STAKE,
@@ -27,6 +28,7 @@ from lexbench.stats.certificates import (
     prove_small_loss,
 )
 from lexbench.stats.intervals import student_halfwidth
+from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import Outcome
 from tests.report.outcomes import answers, folder, refused, right, texts
 
@@ -130,8 +132,41 @@ def test_what_is_needed_follows_from_the_pilot() -> None:
     noisy = np.random.default_rng(0).normal(0, 0.05, 30)
     assert clusters_to_prove(noisy, "nll", 0.05, 400, 0.0)[2] > most
     assert np.isinf(clusters_to_prove(noisy, "nll", 0.05, 200, 0.08)).all()  # it loses more than the margin
-    wide = float(noisy.var(ddof=1))
+    wide = 29 * float(noisy.var(ddof=1)) / chi2.ppf(0.1, 29)
     assert fixed_test_clusters(noisy, "nll", 0.05) == math.ceil((1.6449 + 1.2816) ** 2 * wide / 0.05**2)
+
+
+def test_a_few_documents_cannot_show_what_one_in_ten_does() -> None:
+    """Where none of n breaks, a share s breaks none of them with the chance (1 - s)^n: 5 % at 1 - 0.05^(1/n)."""
+    for count, share in ((16, 0.1707), (59, 0.0495)):
+        proof = prove_losses(np.zeros(count), "nll", 0.05)
+        assert proof.unseen_share == pytest.approx(1 - 0.05 ** (1 / count)) == pytest.approx(share, abs=1e-4)
+    one = prove_losses(np.array([9.0, *[0.0] * 39]), "nll", 0.5)
+    assert one.above == 1 and one.unseen_share is not None
+    assert binom.cdf(1, 40, one.unseen_share) == pytest.approx(0.05)
+    assert prove_losses(np.zeros(16), "accuracy", 0.05).unseen_share is None  # no score loses more than 1
+    assert note_text(Note(NoteKind.PROVEN, (13, 16, 0, 0.2, 1 - 0.05 ** (1 / 16), None))) == (
+        "proven after 13 of 16 clusters, none of them lost more than 0.2, up to 17 % of documents may"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nats", "answers"])
+def test_nine_tenths_of_plans_from_pilots_of_24_keep_their_promise(kind: str) -> None:
+    """Each of 60 pilots plans; how many of 200 deployments of the true noise pass with that many clusters."""
+    rng = np.random.default_rng(2)
+    metric, margin = ("nll", 0.05) if kind == "nats" else ("accuracy", 0.1)
+
+    def draw(*shape: int) -> Any:
+        if kind == "nats":
+            return rng.normal(0, 0.1, shape)
+        drawn = rng.random(shape)
+        return (drawn < 0.1) * 1.0 - (drawn > 0.9)
+
+    plans = [clusters_to_prove(draw(24), metric, margin, 500, 0.0)[2] for _ in range(60)]
+    passed = losses_are_proven(draw(200, 500), metric, margin).mean(axis=0)
+    kept = np.array([passed[int(min(plan, 500)) - 1] for plan in plans])
+    assert kept.mean() >= 0.9 and (kept >= 0.8).mean() >= 0.85
 
 
 def test_check_certifies_only_what_is_proven(tmp_path: Path) -> None:
@@ -193,7 +228,7 @@ def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) 
     assert found.code == 0
     assert certificate_statement(found) == (
         "At 95 %, lexlet loses less than 0.2 nats of last_segment at 512 tokens (the loss of a document counted up to "
-        "0.8 nats, 2 of 80 lost more)."
+        "0.8 nats, 2 of 80 lost more, up to 7.7 % of documents may)."
     )
 
 

@@ -81,8 +81,19 @@ def test_a_written_answer_is_the_item_or_none(lexlet: FastTokenizer, name: str) 
     assert scores(right, f" {other}") == (0, 1), "an answer, though a wrong one: a hit that is no right answer"
     assert scores(right, f" none, {right.answer}") == (0, 1)
     assert scores(lacking, " none") == scores(lacking, ' "None".') == (1, 1)
+    for none in (" There is none.", "There are none", ' There\'s "none".', "There is\nnone\n"):
+        assert scores(lacking, none) == (1, 1) and scores(right, none) == (0, 0), none
+    assert scores(lacking, f" There is none, {other}") == (0, 0), "none, and yet an item"
+    assert scores(right, f" There is {right.answer.strip()}") == (0, 0), "no other answer may stand in a sentence"
     assert scores(lacking, f" {other}") == (0, 0)
     assert scores(lacking, " green grass") == (0, 1), "no false alarm, and not right"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_only_written_answers_have_a_new_edition(name: str) -> None:
+    """Their scores have changed, so cells of before are not shown with those of now."""
+    whole, write, choose = (lexbench.task(name, **TASKS[name], absent=how) for how in (None, "write", "choose"))
+    assert (write.edition, choose.edition) == (whole.edition + 1, whole.edition)
 
 
 @pytest.mark.parametrize("name", TASKS)

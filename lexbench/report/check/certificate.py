@@ -12,7 +12,7 @@ from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.version import full_version
 from lexbench.report.check.check import Check
 from lexbench.report.check.text import reason_text
-from lexbench.report.notes import change_text
+from lexbench.report.notes import change_text, unseen_words
 from lexbench.report.wording import short_unit
 from lexbench.stats.intervals import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_factor, display_unit, is_score
@@ -50,12 +50,13 @@ def certificate_statement(found: Check) -> str:
 
 
 def _claim_sentence(claim: Verdict) -> str:
-    """A claim in words; of losses that have no bound, with the size up to which each counts."""
+    """A claim in words; of losses that have no bound, with the size up to which each counts, and what is not seen."""
     proof, unit_ = claim.proof, short_unit(claim.metric or "")
     said = f"less than {claim.tolerance:g}{unit_} of {claim.cell.task} at {claim.cell.length} tokens"
     if proof is None or is_score(claim.metric):
         return said
-    more = f", {proof.above} of {proof.clusters} lost more" if proof.above else ""
+    unseen = proof.unseen_share
+    more = f", {proof.above or 'none'} of {proof.clusters} lost more" + (f", {unseen_words(unseen)}" if unseen else "")
     return f"{said} (the loss of a document counted up to {proof.cap:g}{unit_}{more})"
 
 
@@ -84,6 +85,7 @@ def proof_of(verdict: Verdict) -> dict[str, Any] | None:
         "losses_counted_up_to": by * proof.cap,
         "clusters": proof.clusters,
         "clusters_that_lost_more": proof.above,
+        "share_that_may_lose_more": proof.unseen_share,
         "e_value": proof.wealth,
         "proven_after": proof.at,
         "more_needed": proof.more,

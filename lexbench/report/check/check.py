@@ -14,6 +14,7 @@ from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import is_score
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.regressions import Verdict, VerdictStatus, check_cell_key, judge_cells
+from lexbench.stats.same_attention import attention_forms
 
 ALTERED_EXIT_CODE = 4
 """Exit code where no loss is found and a method, the questions or the protocol changed under equal settings."""
@@ -140,7 +141,8 @@ def check_runs(
     expected = sorted({name for each in base.cells for name in each.outcomes})
     new = [outcomes_of_cell(finished, expected) for finished in loaded.finished]
     baseline.refuse_duplicate_cells(new)
-    verdicts, pairs = judge_cells(base.cells, new, tolerances or {}, certify)
+    forms = attention_forms(finished.cell for finished in loaded.finished)
+    verdicts, pairs = judge_cells(base.cells, new, tolerances or {}, certify, forms)
     if allow_changed:
         verdicts = [_deny_comparison(each) for each in verdicts]
     begun = {check_cell_key(cell) for cell in loaded.unfinished}

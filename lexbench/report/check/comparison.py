@@ -9,7 +9,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.text import join_first_few, plain_text
 from lexbench.report import formats
 from lexbench.report.grid import Grid, Line, difference_entry
-from lexbench.report.notes import difference_notes, note_text
+from lexbench.report.notes import SAME_ATTENTION_WORDS, difference_notes, note_text
 from lexbench.report.verdicts import verdict_text
 from lexbench.report.wording import escape_markdown, format_metric_value, format_p_value, format_ratio, metric_format
 from lexbench.stats.compare import Comparison, LengthComparison, TaskComparison, cell_name, compare_runs
@@ -18,9 +18,9 @@ from lexbench.stats.metrics import display_factor, display_unit
 
 COMPARISON_LEGEND = f"""\
 B minus A over the same questions. Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over
-documents, of answers that are right or wrong recovered variances (MOVER). p: two-sided, the larger one of sign flips
-over documents or haystacks and of a test for skewed differences, after Holm's correction over all lengths and tasks
-below; `*`: up to {SIGNIFICANCE_LEVEL}.
+documents, of answers that are right or wrong recovered variances (MOVER). p: two-sided, by sign flips over
+documents or haystacks and a test for skewed differences, after Holm's correction over all lengths and tasks below; `*`:
+up to {SIGNIFICANCE_LEVEL}, and an interval without 0.
 """
 
 
@@ -41,8 +41,8 @@ def compared_runs(
 ) -> Comparison:
     """Compare side B with side A as `compare_runs`; ConfigError where no question is the same on both sides, too."""
     found = compare_runs(a, b, select_a, select_b, only)
-    reasons = [entry.apart for task in found.tasks for entry in task.entries]
-    if reasons[0] and all(reasons):
+    reasons = [entry.apart for task in found.tasks for entry in task.entries if entry.found is None]
+    if reasons and reasons[0] and len(reasons) == sum(len(task.entries) for task in found.tasks):
         raise ConfigError(f"sides cannot be compared: {note_text(reasons[0])}")
     return found
 
@@ -98,6 +98,8 @@ def _row(task: TaskComparison, entry: LengthComparison, seeds: bool) -> Line:
     if found is None or found.difference is None:
         return [length, "", "", difference, "", ""]
     values = [format_metric_value(metric, number or 0.0) for number in (found.baseline_value, found.value)]
+    if entry.same_attention:
+        return [length, *values, SAME_ATTENTION_WORDS, "", str(found.pairs)]
     return [length, *values, difference, format_p_value(found.p_holm or 0.0), str(found.pairs)]
 
 

@@ -22,9 +22,10 @@ POWER_TABLE_NOTES = f"""\
 Clusters are documents or haystacks; with one question each, they are n. `8 x 4` are 8 clusters of about 4 questions:
 for such clusters n is 4 times as many. certify: after so many, half and nine tenths of 500 simulated deployments like
 the pilot are proven, at 5 %; those of scores stop by themselves, of nats run so many at once. fixed: clusters of a test
-at one fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it. For a
-score, the plan takes half a question more for lost and half a one for gained: after a short pilot it is larger than
-what check says. `>{MAX_SIMULATED_CLUSTERS}`: not within {MAX_SIMULATED_CLUSTERS}.
+at one fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it. How
+much clusters differ is known from the pilot's number of them alone: plans take the upper end of the variance's 80 %
+interval, so after a short pilot they are larger than what check says, and a longer pilot makes them smaller.
+`>{MAX_SIMULATED_CLUSTERS}`: not within {MAX_SIMULATED_CLUSTERS}.
 """
 
 

@@ -10,7 +10,6 @@ from lexbench.report.wording import format_record_value
 from lexbench.stats import metrics
 from lexbench.stats.combine import combine_levels, group_levels
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
 
 Samples = Mapping[str, Sequence[Sample]]
@@ -28,6 +27,11 @@ class RowMark:
     """Ties with the best statistically."""
     p_holm: float | None = None
     """p value of the difference to the best, adjusted over the column; None if not tested."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether the best is better, by a significant difference."""
+        return self.p_holm is not None and not (self.best or self.level)
 
 
 def mean_record(records: Sequence[Record], samples: Samples) -> Record:
@@ -86,7 +90,10 @@ def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
 
 
 def mark_best_rows(
-    rows: Mapping[Row, Sequence[Record]], shown: Mapping[Row, Record], samples: Samples
+    rows: Mapping[Row, Sequence[Record]],
+    shown: Mapping[Row, Record],
+    samples: Samples,
+    forms: Mapping[str, str] | None = None,
 ) -> dict[Row, RowMark]:
     """The best of a column, and the rows that tie with it statistically.
 
@@ -94,17 +101,31 @@ def mark_best_rows(
         rows: of each row the cells that its value comes from: one, or those that the value is the mean of.
         shown: of each row the value.
         samples: of each cell id; empty: nothing is tested.
+        forms: of each cell id the normal form of its attention (`stats.same_attention`); the other settings agree.
 
     The row that stands for the best is the first with the best value; every other row is compared with it alone, with
     Holm's correction over the column. A row at its floor is never the best. Empty where all values
     are shown alike, where no side is better, and where every row is at its floor.
     """
     asked = {row: [outcomes_of(record, samples) for record in of] for row, of in rows.items()} if samples else {}
-    return marks_of(shown, asked)
+    known = forms or {}
+    functions = {
+        row: tuple((record.length, known[record.cell]) for record in of)
+        for row, of in rows.items()
+        if all(record.cell in known for record in of)
+    }
+    return marks_of(shown, asked, functions)
 
 
-def marks_of(shown: Mapping[Row, Record], asked: Mapping[Row, Sequence[Sequence[Outcome]]]) -> dict[Row, RowMark]:
-    """`mark_best_rows` of outcomes: of each row those of its cells; none: nothing is tested."""
+def marks_of(
+    shown: Mapping[Row, Record],
+    asked: Mapping[Row, Sequence[Sequence[Outcome]]],
+    functions: Mapping[Row, Hashable] | None = None,
+) -> dict[Row, RowMark]:
+    """`mark_best_rows` of outcomes: of each row those of its cells; none: nothing is tested.
+
+    Rows of one function, as `functions` names it, are one: not tested against each other, and counted once.
+    """
     texts = {
         row: format_record_value(record, record.value) for row, record in shown.items() if record.value is not None
     }
@@ -113,18 +134,21 @@ def marks_of(shown: Mapping[Row, Record], asked: Mapping[Row, Sequence[Sequence[
     if not side or not above or len(set(texts.values())) < 2:
         return {}
     top = max(above, key=lambda row: side * (shown[row].value or 0.0))
-    tested = {}
+    tested: dict[Row, PairedDifference] = {}
+    known = functions or {}
+    same = {row for row in texts if row != top and row in known and known[row] == known.get(top)}
     if asked:
         metric = shown[top].metric or ""
         found = correct_by_holm(
-            {row: difference_from_best(asked[top], asked[row], metric) for row in texts if row != top}
+            {row: difference_from_best(asked[top], asked[row], metric) for row in texts if row not in (top, *same)},
+            known,
         )
-        tested = {row: each.p_holm for row, each in found.items() if each.p_holm is not None}
+        tested = {row: each for row, each in found.items() if each.p_holm is not None}
     return {
         row: RowMark(
             best=text == texts[top] and row in above,
-            level=tested.get(row, 0.0) > SIGNIFICANCE_LEVEL and text != texts[top],
-            p_holm=tested.get(row),
+            level=(row in same or (row in tested and not tested[row].significant)) and text != texts[top],
+            p_holm=tested[row].p_holm if row in tested else None,
         )
         for row, text in texts.items()
     }

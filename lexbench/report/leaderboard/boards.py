@@ -96,6 +96,7 @@ def lengths_board(
     records: Mapping[BoardPlace, Record],
     samples: Samples,
     asked: int,
+    forms: Mapping[str, str] | None = None,
 ) -> Board:
     """Board over lengths, with the mean over all lengths that the rows share; rows by that mean, best first.
 
@@ -108,6 +109,7 @@ def lengths_board(
         records: of each row and column that was measured.
         samples: of each cell id.
         asked: samples that each cell should have.
+        forms: of each cell id the normal form of its attention; of rows that share all else.
     """
     shared, coverage = _shared_columns(columns, records)
     named = list(dict.fromkeys(row for row, _ in records))
@@ -124,7 +126,7 @@ def lengths_board(
     for column in heads:
         here = {row: record for (row, name), record in shown.items() if name == column.name}
         cells = {row: sources[row, column.name] for row in here}
-        found = mark_best_rows(cells, here, samples if corner == "method" else {})
+        found = mark_best_rows(cells, here, samples if corner == "method" else {}, forms)
         entries |= {(row, column.name): replace(entries[row, column.name], mark=mark) for row, mark in found.items()}
         limits += _missing_mark_reasons(column, here, found) if corner == "method" else []
         if why := why_all_alike(here.values()):
@@ -220,7 +222,7 @@ def _missing_mark_reasons(
     column: BoardColumn, shown: Mapping[RowName, Record], found: Mapping[RowName, RowMark]
 ) -> Iterator[str]:
     """Why rows of a column have no mark, and where marks lack power."""
-    untested = [row for row, mark in found.items() if mark.p_holm is None and not mark.best]
+    untested = [row for row, mark in found.items() if mark.p_holm is None and not (mark.best or mark.level)]
     if untested:
         yield f"At {column.head} not tested, as the questions are not those of the best: {join_first_few(untested, 3)}."
     tests = sum(mark.p_holm is not None for mark in found.values())

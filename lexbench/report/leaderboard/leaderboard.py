@@ -186,6 +186,7 @@ def boards_by_method(
                 records=records,
                 samples=samples,
                 asked=cell.n,
+                forms=table.attentions,
             )
         )
     return boards

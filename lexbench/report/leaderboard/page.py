@@ -1,6 +1,5 @@
 """A leaderboard as a page: legend, boards and published tables, as Markdown, LaTeX, HTML, JSON or CSV."""
 
-import html
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -140,7 +139,7 @@ def page_html(page: Leaderboard) -> str:
         "<title>lexbench "
         f"leaderboard</title>\n<style>\n{PAGE_STYLE_SHEET}</style>\n</head>\n<body>\n<h1>Leaderboard</h1>",
         f"<p>{formats.emphasis_as_html(' '.join(page.legend))}</p>",
-        *(f"<p><strong>{html.escape(line)}</strong></p>" for line in page.missing),
+        *(f"<p><strong>{formats.escape_html(line)}</strong></p>" for line in page.missing),
     ]
     for each in page_grids(page):
         parts += formats.grid_html(each)

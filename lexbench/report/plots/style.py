@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
 from lexbench.core.method_key import MethodKey
-from lexbench.report.formats import disarm_formula
+from lexbench.report.formats import csv_value
 from lexbench.report.looks import DASH_PATTERNS, HIGHLIGHT_COLOUR, INK_COLOUR, Look
 
 SERIES_COLOURS = (INK_COLOUR, "#0072B2", HIGHLIGHT_COLOUR, "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
@@ -168,8 +168,8 @@ def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[objec
     """Write the numbers of a figure to stem.csv."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(map(disarm_formula, names))
-    writer.writerows([disarm_formula(each) for each in row] for row in rows)
+    writer.writerow(map(csv_value, names))
+    writer.writerows([csv_value(each) for each in row] for row in rows)
     write_text(stem.with_name(stem.name + ".csv"), stream.getvalue(), durable=False)
 
 

@@ -1,5 +1,6 @@
 """Files of samples side by side: every number by hand, lm_eval's, Inspect's and vLLM's forms, and what is refused."""
 
+import gzip
 import json
 import math
 import zipfile
@@ -12,7 +13,8 @@ import pytest
 from lexbench.commands.main import main
 from lexbench.core.errors import ConfigError
 from lexbench.parts.exchange.files.sample_comparison import compare, compare_command
-from lexbench.parts.exchange.files.sample_logs import DEFAULT_COLUMNS, Line, read
+from lexbench.parts.exchange.files.sample_line import Line
+from lexbench.parts.exchange.files.sample_logs import DEFAULT_COLUMNS, read
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -173,6 +175,134 @@ def test_prompts_of_vllms_run_batch_are_compared_by_their_loss(tmp_path: Path) -
     ):
         with pytest.raises(ConfigError, match=said):
             read(lines(tmp_path / "c.jsonl", [batch("r", logprobs)]), DEFAULT_COLUMNS, own=False)
+
+
+# files that say that they are not alike, or not whole
+
+
+def test_a_log_of_inspect_that_did_not_end_well_is_refused(tmp_path: Path) -> None:
+    whole, part = tmp_path / "a.json", tmp_path / "b.json"
+    whole.write_text(json.dumps(inspect_log(["C"] * 12)))
+    for status in ("error", "cancelled", "started"):
+        part.write_text(json.dumps({**inspect_log(["C"] * 4), "status": status}))
+        with pytest.raises(ConfigError, match=f"ended with status {status}, so samples may be missing"):
+            compare_command(whole, part)
+
+
+def with_questions(values: Sequence[Any], **asked: Any) -> str:
+    log = inspect_log(values)
+    return json.dumps(
+        {**log, "samples": [{**each, "input": "2 + 2?", "target": "4", **asked} for each in log["samples"]]}
+    )
+
+
+def test_one_id_is_one_question(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    a.write_text(with_questions(["I"] * 12))
+    for asked, said in (({"input": "1 + 1?"}, "input"), ({"target": "5"}, "target"), ({"choices": ["4"]}, None)):
+        b.write_text(with_questions(["C"] * 12, **asked))
+        if said is None:  # A states no choices
+            assert told(a, b)[0]["difference"] == 100
+            continue
+        with pytest.raises(
+            ConfigError, match=rf"sample 0 epoch 1 of riddles match is not the same .* \(other {said}\)"
+        ):
+            compare_command(a, b)
+    # Inspect draws ids for messages anew in each run.
+    message = {"role": "user", "content": "2 + 2?", "source": "input"}
+    for file, drawn in ((a, "x"), (b, "y")):
+        file.write_text(with_questions(["C"] * 12, input=[{"id": drawn, **message}]))
+    assert told(a, b)[0]["difference"] == 0
+    rows = [harness(0, True, 1.0, target_hash="right"), harness(0, True, 1.0, target_hash="another")]
+    one, other = (read(lines(tmp_path / "samples_a.jsonl", [row]), DEFAULT_COLUMNS, False) for row in rows)
+    with pytest.raises(ConfigError, match="other target"):
+        compare(one, other)
+
+
+def test_samples_with_other_prompts_are_compared_and_said(tmp_path: Path) -> None:
+    for side, shots in (("a", "0-shot"), ("b", "5-shot")):
+        rows = [harness(doc, doc % 2 == 0, 14.0, prompt_hash=f"{shots} {doc if doc > 2 else 0}") for doc in range(12)]
+        (tmp_path / side).mkdir()
+        lines(tmp_path / side / "samples_arc_2026-11-27T10-00-00.jsonl", rows)
+    [accuracy, _] = told(tmp_path / "a", tmp_path / "b")
+    assert accuracy["other_prompts"] == 12
+    assert "Other prompts in A and B" in compare_command(tmp_path / "a", tmp_path / "b")
+    [accuracy, _] = told(tmp_path / "a", tmp_path / "a")
+    assert accuracy["other_prompts"] == 0
+    assert "Other prompts" not in compare_command(tmp_path / "a", tmp_path / "a")
+
+
+def test_a_sample_that_a_scorer_left_unscored_is_no_wrong_answer(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    a.write_text(json.dumps(inspect_log(["C"] * 12)))
+    b.write_text(json.dumps(inspect_log([math.nan, *["C"] * 11])))
+    [found] = told(a, b)
+    assert (found["difference"], found["pairs"], found["unpaired"], found["failed"]) == (0.0, 11, 1, 0)
+
+
+def test_measures_whose_lower_values_are_better_are_no_scores(tmp_path: Path) -> None:
+    rows = [
+        harness(doc, True, 1.0, metrics=["acc", "brier_score", "wer"], brier_score=0.1, wer=0.2) for doc in range(8)
+    ]
+    assert {line.metric for line in read(lines(tmp_path / "samples_arc.jsonl", rows), DEFAULT_COLUMNS, False)} == {
+        "acc"
+    }
+    named = lines(tmp_path / "a.jsonl", [{"id": 1, "brier_score": 0.1}])
+    with pytest.raises(ConfigError, match="names brier_score as its score, and lower is better there: give 1 - brier_"):
+        compare_command(named, named, ["score=brier_score"])
+    words = lines(tmp_path / "b.jsonl", [{"id": 1, "answer": 0.1}])  # holds `wer`, and is no such word
+    assert told(words, words, "score=answer")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"id": 1, "score": NaN}', "must be a number, got NaN: write null for a sample that failed"),
+        ('{"id": 1, "score": 1e400}', r"must be a score in \[0, 1\], got inf"),
+        ('{"id": 1, "score": 1' + 400 * "0" + "}", "must be JSON .a number of 401 digits"),
+        ('{"id": 1, "nll": 1, "tokens": 1' + 400 * "0" + "}", "must be JSON .a number of 401 digits"),
+        ('{"id": 1, "nll": 1, "tokens": 1' + 300 * "0" + "}", "it must be a whole number of at least 1"),
+        ('{"id": 1, "nll": -0.5}', "must be a loss of 0 to 1e.30 nats, got -0.5"),
+        ('{"id": 1, "nll": -1e308}', "must be a loss of 0 to 1e.30 nats"),
+        ('{"id": 1, "nll": 1e308}', "must be a loss of 0 to 1e.30 nats"),
+    ],
+)
+def test_numbers_that_no_sample_has_are_refused_in_one_line(row: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(row + "\n")
+    with pytest.raises(ConfigError, match=said) as refused:
+        compare_command(file, file)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "pair", ["[1.5, 7]", "[-1e308, 7]", "[-1, 1e400]", "[-1, NaN]", "[-1" + 400 * "0" + ", 7]", "[NaN, 7]"]
+)
+def test_likelihoods_of_lm_eval_that_are_none_are_refused(pair: str, tmp_path: Path) -> None:
+    text = json.dumps(harness(0, True, 1.0, word_perplexity="PAIR")).replace('"PAIR"', pair)
+    file = tmp_path / "samples_arc.jsonl"
+    file.write_text(text + "\n")
+    with pytest.raises(ConfigError, match=r"^line 1 of [^\n]*$"):
+        compare_command(file, file)
+
+
+@pytest.mark.parametrize("nats", [-0.5, math.nan])
+def test_logprobs_of_vllm_that_are_none_are_refused(nats: float, tmp_path: Path) -> None:
+    file = lines(tmp_path / "a.jsonl", [batch("r", [None, token(1.0), token(nats)])])
+    with pytest.raises(ConfigError, match="has a logprob above 0 or NaN"):
+        compare_command(file, file)
+    one, other = (
+        lines(tmp_path / f"{name}.jsonl", [batch("r", [None, {name: {"logprob": -1.0}}])]) for name in ("17", "18")
+    )
+    with pytest.raises(ConfigError, match="other tokens of the prompt"):
+        compare_command(one, other)
+
+
+def test_a_packed_file_is_named_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl.gz"
+    file.write_bytes(gzip.compress(b'{"id": 1, "score": 1}\n'))
+    with pytest.raises(ConfigError, match=r"^line 1 of .*a\.jsonl\.gz must be JSON, and is packed by gzip: unpack it$"):
+        compare_command(file, file)
 
 
 # refusals

@@ -132,8 +132,11 @@ class Associative(Task):
 
     @property
     def edition(self) -> int:
-        """The version of a choice, 1, or of a written answer, 2: in its version 1 any further word made it a list."""
-        return 1 if self.options else 2
+        """The version of a choice, 1, or of a written answer, 2: in its version 1 any further word made it a list.
+
+        Of written answers to questions that may have none, as in `absence.edition`.
+        """
+        return 1 if self.options else absence.edition(self, 2)
 
     def __post_init__(self) -> None:
         check_haystack("associative", self)

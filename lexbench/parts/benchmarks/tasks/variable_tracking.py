@@ -164,8 +164,8 @@ class VariableTracking(Task):
 
     @property
     def edition(self) -> int:
-        """The version; questions that may have no answer are scored as in version 1."""
-        return self.questions_version if self.absent else self.version
+        """The version; questions that may have no answer have that of their form (`absence.edition`)."""
+        return absence.edition(self, self.questions_version) if self.absent else self.version
 
     @property
     def _chains(self) -> int:

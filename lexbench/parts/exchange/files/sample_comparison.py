@@ -1,6 +1,6 @@
 """Paired comparison of two files of results by sample: difference, interval, Holm over tasks, detectable difference."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,8 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.core.groups import group_by_key
 from lexbench.core.text import join_first_few, plain_text
-from lexbench.parts.exchange.files.sample_logs import Line, columns_of, is_log, read
+from lexbench.parts.exchange.files.sample_line import Line
+from lexbench.parts.exchange.files.sample_logs import columns_of, is_log, read
 from lexbench.report import formats
 from lexbench.report.grid import Grid, difference_entry
 from lexbench.report.grid import Line as Row
@@ -25,8 +26,8 @@ DECIMALS_OF_KIND = {True: ".1f", False: ".4f"}
 COMPARISON_LEGEND = """\
 B minus A over the samples that both files hold. Brackets hold 95 % intervals, samples of a cluster kept together. p:
 two-sided, by sign flips over clusters and a test for skewed differences, after Holm's correction over the rows; `*`: up
-to {level}. Detectable: a difference of this size would be significant as the first of the rows; a smaller one may be
-missed.
+to {level}, and an interval without 0. Detectable: a difference of this size would be significant as the first of the
+rows; a smaller one may be missed.
 """
 
 
@@ -39,6 +40,8 @@ class Compared:
     found: PairedDifference
     detectable: float
     """The difference that may be missed, in the metric's own unit (`pairs.detectable_difference`)."""
+    other_prompts: int = 0
+    """Pairs of which the two models read other texts, as far as the files say."""
 
 
 def compare_command(a: Path, b: Path, columns: Sequence[str] = (), as_data: bool = False) -> str:
@@ -67,7 +70,13 @@ def compare(a: Sequence[Line], b: Sequence[Line]) -> tuple[list[Compared], list[
         raise ConfigError(f"the files share no task with a sample that both have: A holds {named[0]}, B {named[1]}")
     level = SIGNIFICANCE_LEVEL / len(valued)
     made = [
-        Compared(task=task, metric=metric, found=each, detectable=detectable_difference(each, metric, level))
+        Compared(
+            task=task,
+            metric=metric,
+            found=each,
+            detectable=detectable_difference(each, metric, level),
+            other_prompts=_count_other_prompts(left[task, metric], right[task, metric]),
+        )
         for (task, metric), each in correct_by_holm(valued).items()
     ]
     without = [f"{task} ({metric})" for task, metric in shared if (task, metric) not in valued]
@@ -93,6 +102,7 @@ def _pair_task(left: Sequence[Line], right: Sequence[Line], task: str, metric: s
         raise ConfigError(
             f"{plain_text(task)} has tokens for some samples and not for others: give them for all, or none"
         )
+    _refuse_other_questions(left, right, task)
     found = paired_difference(sides[0], sides[1], metric)
     if found.first_mismatch is not None:
         name = plain_text([*names][found.first_mismatch])
@@ -101,6 +111,27 @@ def _pair_task(left: Sequence[Line], right: Sequence[Line], task: str, metric: s
             "tokens): compare results on the same samples"
         )
     return found
+
+
+def _pairs(left: Sequence[Line], right: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
+    """The lines of both sides with one id."""
+    known = {line.id: line for line in left}
+    return ((known[line.id], line) for line in right if line.id in known)
+
+
+def _refuse_other_questions(left: Sequence[Line], right: Sequence[Line], task: str) -> None:
+    """ConfigError where one id is another question in the other file."""
+    for one, other in _pairs(left, right):
+        known = dict(one.question)
+        if odd := next((name for name, asked in other.question if known.get(name, asked) != asked), None):
+            raise ConfigError(
+                f"sample {plain_text(one.id)} of {plain_text(task)} is not the same in A and B (other {odd}): "
+                "compare results on the same samples"
+            )
+
+
+def _count_other_prompts(left: Sequence[Line], right: Sequence[Line]) -> int:
+    return sum(None is not one.prompt != other.prompt is not None for one, other in _pairs(left, right))
 
 
 def _outcome(line: Line, place: int) -> Outcome:
@@ -141,6 +172,13 @@ def markdown(found: Sequence[Compared], a: Path, b: Path, alone: Sequence[str]) 
         COMPARISON_LEGEND.format(level=SIGNIFICANCE_LEVEL),
     ]
     lines.append(formats.grid_markdown(Grid(head=head, rows=rows, labels=2)))
+    if other := {each.task: each.other_prompts for each in found if each.other_prompts}:
+        counts = join_first_few([f"{task} {count}" for task, count in other.items()], 6)
+        lines += [
+            "Other prompts in A and B, so the difference is one of prompts, too, as of other examples in front or "
+            f"another chat template: {escape_markdown(counts)}.",
+            "",
+        ]
     if alone:
         lines.append(f"In one file only, or without a pair: {escape_markdown(join_first_few(alone, 6))}.")
     return "\n".join(lines).rstrip() + "\n"
@@ -166,6 +204,7 @@ def data_of(found: Sequence[Compared], a: Path, b: Path) -> dict[str, Any]:
                 **each.found.tests(),
                 "detectable": display_factor(each.metric) * each.detectable,
                 **each.found.counts(),
+                "other_prompts": each.other_prompts,
             }
             for each in found
         ],

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lexbench.parts.search.trace.measure import CheckpointRow, Column
 from lexbench.stats.cell_outcomes import limit_of_pair
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, adjust_by_holm, cluster_sums, sign_flip_p, skewed_p
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, adjust_by_holm, cluster_sums, difference_p
 from lexbench.stats.metrics import better_direction
 from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference, question_gaps
 
@@ -85,7 +85,7 @@ def _test_gap(before: Sequence[Outcome], after: Sequence[Outcome]) -> tuple[floa
     if not amounts:
         return 0.0, 1.0
     sums = cluster_sums(amounts, units, [each.cluster for each in rest])
-    return sum(amounts) / len(amounts), max(sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0], sums[:, 1]))
+    return sum(amounts) / len(amounts), difference_p(sums[:, 0], sums[:, 1])
 
 
 def falls(rows: Sequence[CheckpointRow], columns: Mapping[Column, str]) -> list[Fall]:

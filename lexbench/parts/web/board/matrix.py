@@ -21,6 +21,7 @@ from lexbench.stats import metrics
 from lexbench.stats.floors import shared_limit
 from lexbench.stats.metrics import display_factor
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
+from lexbench.stats.same_attention import cell_functions
 from lexbench.stats.tables import Place
 
 MIN_SAMPLES = 8
@@ -85,25 +86,28 @@ def _of_matrix(entry: BoardEntry) -> tuple[object, ...]:
 def _differences(entries: Mapping[Place, BoardEntry]) -> dict[Place, PairedDifference]:
     """Each entry minus the unmodified model's at its length, corrected over the matrix."""
     found: dict[Place, PairedDifference] = {}
+    functions = cell_functions(each.checked.cell for each in entries.values())
     for (method, length), each in entries.items():
         base = entries.get((BASELINE_METHOD, length))
         if method == BASELINE_METHOD or base is None or not _comparable(base, each):
+            continue
+        function = functions.get(each.checked.cell.id)
+        if function is not None and function == functions.get(base.checked.cell.id):
             continue
         metric = each.checked.record.metric or ""
         gap = paired_difference(base.checked.outcomes, each.checked.outcomes, metric)
         if gap.first_mismatch is None and gap.difference is not None:
             sides = base.checked.record, each.checked.record
             found[method, length] = PairedDifference(**{**vars(gap), "limit": shared_limit(sides)})
-    return correct_by_holm(found)
+    named = {at: each.checked.cell.id for at, each in entries.items()}
+    return correct_by_holm(found, {at: functions[name] for at, name in named.items() if name in functions})
 
 
 def _comparable(base: BoardEntry, other: BoardEntry) -> bool:
-    """Whether both were asked the same in the same way, and differ in their attention at all."""
+    """Whether both were asked the same in the same way."""
     one, two = base.checked, other.checked
     alike = all(getattr(one.cell, name) == getattr(two.cell, name) for name in ("backend", "dtype", "kernel"))
-    stated = one.cell.identity.get("attention")
-    same = stated is not None and stated == two.cell.identity.get("attention")
-    return alike and one.key == two.key and not same
+    return alike and one.key == two.key
 
 
 def as_shown(matrix: Matrix) -> dict[str, Any]:

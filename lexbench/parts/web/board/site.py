@@ -24,7 +24,7 @@ from lexbench.parts.web.page import data, page, safety
 from lexbench.report import looks
 from lexbench.report.leaderboard import best
 from lexbench.stats import metrics
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.same_attention import cell_functions
 
 PAGE_SCRIPTS = ("elements.js", "charts.js")
 """Scripts of the page."""
@@ -159,10 +159,14 @@ def places(entries: Sequence[BoardEntry]) -> list[tuple[str | None, int]]:
     ranked = [at for at, each in enumerate(entries) if not each.marks and each.checked.record.value is not None]
     for group in group_by_key(ranked, lambda at: (entries[at].checked.key, entries[at].checked.record.metric)).values():
         shown = {at: entries[at].checked.record for at in group}
-        marks = best.marks_of(shown, {at: [entries[at].checked.outcomes] for at in group})
+        known = cell_functions(entries[at].checked.cell for at in group)
+        functions = {at: known[name] for at in group if (name := entries[at].checked.cell.id) in known}
+        marks = best.marks_of(shown, {at: [entries[at].checked.outcomes] for at in group}, functions)
         for at, mark in marks.items():
-            told = mark.p_holm is not None and mark.p_holm <= SIGNIFICANCE_LEVEL
-            found[at] = ("1st" if mark.best else "tied" if mark.level else "behind" if told else None), len(group)
+            found[at] = (
+                ("1st" if mark.best else "tied" if mark.level else "behind" if mark.behind else None),
+                len(group),
+            )
     return found
 
 

@@ -20,7 +20,6 @@ from lexbench.report.wording import metric_format, metric_label
 from lexbench.stats import differences
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.tables import Place, Table, build_tables
 from lexbench.store.format import FinishedCell
 
@@ -150,10 +149,10 @@ def places(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[Place,
     found: dict[Place, str] = {}
     for length in table.lengths:
         shown = {each.method: each for each in table.at(length) if each.value is not None}
-        marks = best.mark_best_rows({method: [record] for method, record in shown.items()}, shown, samples)
+        rows = {method: [record] for method, record in shown.items()}
+        marks = best.mark_best_rows(rows, shown, samples, table.attentions)
         for method, mark in marks.items():
-            told = mark.p_holm is not None and mark.p_holm <= SIGNIFICANCE_LEVEL
-            word = "1st" if mark.best else "tied" if mark.level else "behind" if told else None
+            word = "1st" if mark.best else "tied" if mark.level else "behind" if mark.behind else None
             if word is not None:
                 found[method, length] = word
     return found

@@ -17,7 +17,6 @@ from lexbench.report.wording import format_ratio, format_signed, metric_format, 
 from lexbench.stats import headline
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import language_not_learned
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.summaries import Summary, curve_summaries
 from lexbench.stats.tables import Table
 
@@ -159,7 +158,7 @@ def _means_and_marks(measured: PageData, table: Table, order: Sequence[MethodKey
         return {}, {}
     rows = {method: [table.entries[method, length] for length in lengths] for method in order}
     means = {method: best.mean_record(records, measured.samples) for method, records in rows.items()}
-    return means, best.mark_best_rows(rows, means, measured.samples)
+    return means, best.mark_best_rows(rows, means, measured.samples, table.attentions)
 
 
 def _value_columns(
@@ -264,7 +263,7 @@ def _headline_sentence(table: Table, means: Means, marks: Marks) -> str:
         return f"{said}; all others are tied with it."
     if level:
         return f"{said}; tied with it: {_list_methods(level)}."
-    worse = all(mark.best or (mark.p_holm is not None and mark.p_holm <= SIGNIFICANCE_LEVEL) for mark in marks.values())
+    worse = all(mark.best or mark.behind for mark in marks.values())
     return f"{said}; every other method is significantly worse." if worse else f"{said}."
 
 

@@ -196,7 +196,7 @@ class FolderWatch:
                 _checked_whole_number(cell["length"], 1),
                 _checked_whole_number(cell["n"], 1),
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         known.first = known.first or (status.st_mtime, known.lines)
         gone, came = status.st_mtime - known.first[0], known.lines - known.first[1]
@@ -261,7 +261,7 @@ def _seconds_of_cells(file: Path) -> dict[str, float]:
         try:
             row = json.loads(line)
             cell, seconds = str(row["cell"]), float(row["seconds"])
-        except (ValueError, KeyError, TypeError):  # being written now, or damaged
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # being written now, or damaged
             continue
         if 0 <= seconds < math.inf:
             found[cell] = found.get(cell, 0.0) + seconds

@@ -14,6 +14,7 @@ from pathlib import Path
 from lexbench.core import registry
 from lexbench.parts.web.page import safety
 from lexbench.parts.web.view.folders import FolderWatch
+from lexbench.report.formats import escape_html
 
 PAGE_FOLDER = Path(safety.__file__).parent
 WAITING_PAGE = """\
@@ -156,7 +157,7 @@ def waiting_page(folders: Sequence[Path]) -> tuple[str, str]:
     """The waiting page, and its content security policy."""
     script, style = ((PAGE_FOLDER / name).read_text(encoding="utf-8") for name in ("live.js", "page.css"))
     policy = safety.security_policy([script], [style], served=True)
-    names = html.escape(", ".join(folder.resolve().name for folder in folders))
+    names = escape_html(", ".join(folder.resolve().name for folder in folders))
     return WAITING_PAGE.format(policy=html.escape(policy), names=names, style=style, script=script), policy
 
 
