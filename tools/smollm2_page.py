@@ -11,7 +11,6 @@ judged.
 
 import argparse
 import itertools
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
