@@ -50,9 +50,9 @@ def _kinds(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Sequence[str]
         return tuple(listed)
     if pattern := config.get("hybrid_override_pattern"):  # Nemotron-H: M a state, * attention, - an MLP
         return tuple("full_attention" if each == "*" else "none" for each in pattern)
-    layers = facts.get("layers")
+    layers: int | None = facts.get("layers")
     if config.get("model_type") in TWO_ATTENTIONS_A_LAYER:
-        layers = 2 * config["num_layers"]
+        layers = 2 * int(config["num_layers"])
     if layers is None:
         return None
     if facts.get("heads") is None:  # Mamba, RWKV: states alone

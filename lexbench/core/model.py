@@ -140,7 +140,7 @@ class Model:
         """Numbers that all layers keep of a text; 0 where it is not known."""
         return sum(each.numbers * each.tokens(length) for each in self.kept_by_layer() or () if each)
 
-    def stated(self) -> dict[str, Any]:
+    def stated_facts(self) -> dict[str, Any]:
         """The facts by name, as a job states them: without new ones, so that its name stays (`core.new_fields`)."""
         return {name: value for name, value in asdict(self).items() if name != "layer_caches"}
 

@@ -48,7 +48,7 @@ def counted(network: Any, tokens: int) -> int | None:
     if not layers:
         return None
     held = [each for each in layers if getattr(each, "keys", None) is not None]
-    return sum(each.keys.numel() + each.values.numel() for each in held)
+    return int(sum(each.keys.numel() + each.values.numel() for each in held))
 
 
 def model_of(config: Any) -> Model:
@@ -143,7 +143,7 @@ def test_what_a_file_does_not_say_is_not_known() -> None:
 
 def test_sizes_of_layers_with_a_window_of_their_own() -> None:
     """MiMo-V2-Flash, as its file on the hub has it: 4 key heads, 8 in windows; keys of 192 numbers, values of 128."""
-    entries = {"hidden_size": 4096, "num_attention_heads": 64, "num_hidden_layers": 2, "head_dim": 192}
+    entries: dict[str, Any] = {"hidden_size": 4096, "num_attention_heads": 64, "num_hidden_layers": 2, "head_dim": 192}
     entries |= {"v_head_dim": 128, "num_key_value_heads": 4, "sliding_window": 128}
     entries |= {"layer_types": ["full_attention", "sliding_attention"]}
     stated = {**entries, "swa_num_key_value_heads": 8, "swa_head_dim": 192, "swa_v_head_dim": 128}
