@@ -121,6 +121,15 @@ def test_a_published_file_says_which_layers_keep_keys_and_in_which_windows(kind:
         assert named == [None if size is None else bool(size) for size in windows]
 
 
+def test_a_window_below_1_is_none_and_a_number_of_layers_that_no_network_has_is_no_list() -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": -1}
+    sizes |= {"max_position_embeddings": 64}
+    model = Model(**{"name": "m", **facts_of_config({"model_type": "mistral", **sizes, "num_hidden_layers": 2})})
+    assert model.kept_by_layer() == (LayerCache(2, 16, 16),) * 2
+    many = Model(**{"name": "m", **facts_of_config({"model_type": "mistral", **sizes, "num_hidden_layers": 1 << 50})})
+    assert many.kept_by_layer() is None
+
+
 def test_what_a_file_does_not_say_is_not_known() -> None:
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 64}
     window = {"layer_types": ["sliding_attention", "full_attention"]}
