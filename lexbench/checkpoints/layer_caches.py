@@ -7,7 +7,7 @@ of an indexer beside (DeepSeek sparse attention), and states of layers without k
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lexbench.core.layer_cache import LayerCache
+from lexbench.core.layer_cache import MAX_LAYERS, LayerCache
 from lexbench.core.layer_types import has_attention, is_chunked, is_windowed
 
 WINDOW_ENTRIES = ("sliding_window", "sliding_window_size", "attention_window_size")
@@ -40,8 +40,11 @@ def layer_caches(config: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[L
     shared = config.get(SHARED_LAYERS_ENTRY) or 0
     found = (*made[: len(made) - shared], *(None,) * shared)
     alike = facts.get("layer_types") is None and len(found) == facts.get("layers") and len(set(found)) == 1
-    usual = found[0] and LayerCache(facts["kv_heads"], facts["head_dim"], facts["head_dim"])
-    return None if alike and usual and found[0] == usual else found
+    first = found[0]
+    if not alike or first is None or first.latent or first.window is not None:
+        return found
+    sizes = first.heads, first.key_dim, first.value_dim
+    return None if sizes == (facts["kv_heads"], facts["head_dim"], facts["head_dim"]) else found
 
 
 def _kinds(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Sequence[str] | None:
@@ -50,20 +53,25 @@ def _kinds(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Sequence[str]
         return tuple(listed)
     if pattern := config.get("hybrid_override_pattern"):  # Nemotron-H: M a state, * attention, - an MLP
         return tuple("full_attention" if each == "*" else "none" for each in pattern)
-    layers = facts.get("layers")
+    layers: int | None = facts.get("layers")
     if config.get("model_type") in TWO_ATTENTIONS_A_LAYER:
-        layers = 2 * config["num_layers"]
-    if layers is None:
+        layers = 2 * config["num_layers"] if config.get("num_layers") else layers
+    if layers is None or layers > MAX_LAYERS:
         return None
     if facts.get("heads") is None:  # Mamba, RWKV: states alone
         return ("none",) * layers if facts.keys().isdisjoint({"rope_base", "rope_scaling"}) else None
     if (places := _attention_places(config, layers)) is not None:
-        kind = "sliding_attention" if config.get("attention_window_size") else "full_attention"
+        kind = "sliding_attention" if _window(config, ("attention_window_size",)) else "full_attention"
         return tuple(kind if layer in places else "none" for layer in range(layers))
-    if not config.get("sliding_window") or config.get("use_sliding_window") is False:
+    if _window(config, ("sliding_window",)) is None or config.get("use_sliding_window") is False:
         return ("full_attention",) * layers
     first = (config.get("max_window_layers") or 0) if config.get("use_sliding_window") else 0  # Qwen2
     return tuple("sliding_attention" if layer >= first else "full_attention" for layer in range(layers))
+
+
+def _window(config: Mapping[str, Any], entries: Sequence[str]) -> int | None:
+    """The size in the first of these entries that states one: some files write -1 for none."""
+    return next((config[name] for name in entries if (config.get(name) or 0) > 0), None)
 
 
 def _attention_places(config: Mapping[str, Any], layers: int) -> set[int] | None:
@@ -89,8 +97,7 @@ def _cache_of_layer(config: Mapping[str, Any], facts: Mapping[str, Any], layer: 
 
     window = None
     if windowed:
-        entries = ("attention_chunk_size",) if is_chunked(kind) else WINDOW_ENTRIES
-        window = next((config[name] for name in entries if config.get(name)), None)
+        window = _window(config, ("attention_chunk_size",) if is_chunked(kind) else WINDOW_ENTRIES)
         if window is None:
             return None
     if config.get("kv_lora_rank"):

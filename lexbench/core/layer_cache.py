@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from lexbench.core.errors import ConfigError
 from lexbench.core.values import is_whole
 
+MAX_LAYERS = 1 << 16
+"""Most layers that are listed: a larger number in a config is a mistake, and a list of it would fill the memory."""
+
 
 @dataclass(frozen=True)
 class LayerCache:

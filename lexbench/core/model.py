@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.layer_cache import LayerCache
+from lexbench.core.layer_cache import MAX_LAYERS, LayerCache
 from lexbench.core.layer_types import has_attention, is_windowed
 from lexbench.core.record import Refused
 from lexbench.core.values import MAX_EXACT_INTEGER, has_type, is_whole
@@ -129,7 +129,8 @@ class Model:
         """What each layer keeps of a text, as `layer_caches`; without them by the sizes of a head. None: not known."""
         if self.layer_caches is not None:
             return self.layer_caches
-        kinds = self.layer_types or ("full_attention",) * (self.layers or 0)
+        layers = self.layers or 0
+        kinds = self.layer_types or ("full_attention",) * (layers if layers <= MAX_LAYERS else 0)
         heads = self.global_kv_heads or self.kv_heads or self.heads or (self.width or 0) // self.head_dim
         if not kinds or not heads or self.decoupled or any(map(is_windowed, kinds)):
             return None
@@ -140,7 +141,7 @@ class Model:
         """Numbers that all layers keep of a text; 0 where it is not known."""
         return sum(each.numbers * each.tokens(length) for each in self.kept_by_layer() or () if each)
 
-    def stated(self) -> dict[str, Any]:
+    def stated_facts(self) -> dict[str, Any]:
         """The facts by name, as a job states them: without new ones, so that its name stays (`core.new_fields`)."""
         return {name: value for name, value in asdict(self).items() if name != "layer_caches"}
 

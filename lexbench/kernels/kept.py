@@ -38,7 +38,7 @@ def held_tokens(
         window: tokens that a query sees, its own among them; None: all.
     """
     total = keys.shape[2]
-    begin = 0 if window is None else max(0, total - (window - 1))
+    begin = 0 if window is None else total - min(total, max(1, window - 1))
     if not begin:
         return keeping.held_tokens(queries, keys, values, rotate, scaling)
 

@@ -101,7 +101,7 @@ class Job:
         inside = [length for length in tokens if length <= facts.trained_length]
         priced = price and bool(inside) and tokens[-1] > facts.trained_length
         config = {
-            "model": facts.stated(),
+            "model": facts.stated_facts(),
             "method": [dict(config) for config in methods],
             "task": [dict(config) for config in tasks],
             "corpus": dict(corpus),

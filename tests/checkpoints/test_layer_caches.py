@@ -48,7 +48,7 @@ def counted(network: Any, tokens: int) -> int | None:
     if not layers:
         return None
     held = [each for each in layers if getattr(each, "keys", None) is not None]
-    return sum(each.keys.numel() + each.values.numel() for each in held)
+    return int(sum(each.keys.numel() + each.values.numel() for each in held))
 
 
 def model_of(config: Any) -> Model:
@@ -121,6 +121,15 @@ def test_a_published_file_says_which_layers_keep_keys_and_in_which_windows(kind:
         assert named == [None if size is None else bool(size) for size in windows]
 
 
+def test_a_window_below_1_is_none_and_a_number_of_layers_that_no_network_has_is_no_list() -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": -1}
+    sizes |= {"max_position_embeddings": 64}
+    model = Model(**{"name": "m", **facts_of_config({"model_type": "mistral", **sizes, "num_hidden_layers": 2})})
+    assert model.kept_by_layer() == (LayerCache(2, 16, 16),) * 2
+    many = Model(**{"name": "m", **facts_of_config({"model_type": "mistral", **sizes, "num_hidden_layers": 1 << 50})})
+    assert many.kept_by_layer() is None
+
+
 def test_what_a_file_does_not_say_is_not_known() -> None:
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 64}
     window = {"layer_types": ["sliding_attention", "full_attention"]}
@@ -143,7 +152,7 @@ def test_what_a_file_does_not_say_is_not_known() -> None:
 
 def test_sizes_of_layers_with_a_window_of_their_own() -> None:
     """MiMo-V2-Flash, as its file on the hub has it: 4 key heads, 8 in windows; keys of 192 numbers, values of 128."""
-    entries = {"hidden_size": 4096, "num_attention_heads": 64, "num_hidden_layers": 2, "head_dim": 192}
+    entries: dict[str, Any] = {"hidden_size": 4096, "num_attention_heads": 64, "num_hidden_layers": 2, "head_dim": 192}
     entries |= {"v_head_dim": 128, "num_key_value_heads": 4, "sliding_window": 128}
     entries |= {"layer_types": ["full_attention", "sliding_attention"]}
     stated = {**entries, "swa_num_key_value_heads": 8, "swa_head_dim": 192, "swa_v_head_dim": 128}

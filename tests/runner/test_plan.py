@@ -254,8 +254,8 @@ def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:
 
 def test_no_memory_is_asked_for_what_layers_with_windows_or_states_do_not_keep() -> None:
     """Of four layers one keeps all keys, one a state, and two 15 tokens of a window of 16; 2 heads of 8 numbers."""
-    whole, window = LayerCache(2, 8, 8), LayerCache(2, 8, 8, window=16)
-    model = replace(MODEL, layers=4, kv_heads=2, layer_caches=(window, None, whole, window))
+    full, window = LayerCache(2, 8, 8), LayerCache(2, 8, 8, window=16)
+    model = replace(MODEL, layers=4, kv_heads=2, layer_caches=(window, None, full, window))
     writing = PlannedCell(method("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=7))
     cache = (1000 + 15 + 15) * 2 * 2 * 8
     assert min_memory_bytes(model, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + cache)

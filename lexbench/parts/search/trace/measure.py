@@ -139,7 +139,7 @@ class Bench:
                 seeds=seeds,
                 results=results,
             )
-        config = {**self._first.config, "model": model.stated(), "seeds": seeds}
+        config = {**self._first.config, "model": model.stated_facts(), "seeds": seeds}
         return replace(self._first, model=model, seeds=seeds, results=results, config=config)
 
     def _share_tokenizer(self, backend: Backend) -> None:
