@@ -138,7 +138,7 @@ class DeviceNeed:
     @classmethod
     def of(cls, backend: Mapping[str, Any]) -> "DeviceNeed":
         """The need of a backend's settings, as far as they state one."""
-        shares = backend.get("tensor_parallel")
+        shares: Any = backend.get("tensor_parallel")
         return cls(shares if is_whole(shares, 1) else 1, backend.get("device") == "cpu")
 
 

@@ -114,7 +114,7 @@ def test_log_probabilities_of_prompts_are_held_for_a_bounded_number_of_tokens(mo
     requests = [Likely(tokens=np.arange(32), first_target=8) for _ in range(7)]
     alone = Likely(tokens=np.arange(32), first_target=31)  # its prompt's likelihoods are not asked for
     long = Likely(tokens=np.arange(400), first_target=1)
-    replies = made.ask([*requests[:3], alone, *requests[3:], long, requests[0]])
+    replies: list[Any] = list(made.ask([*requests[:3], alone, *requests[3:], long, requests[0]]))
     # A prompt is a text without its last token: 3, 3, 1 of 31 tokens; 399, more than the bound, by itself; 31.
     assert made._llm.held == [93, 93, 31, 399, 31]
     assert [len(reply) for reply in replies] == [*[24] * 3, 1, *[24] * 4, 399, 24]
