@@ -149,7 +149,12 @@ def traced(runs: Path, start: Path, length: int, seed: int) -> Traced:
         tasks=[{**registry.read_named_config("task", name), "name": name} for name in TASKS],
         corpus={**registry.read_named_config("corpus", "stdlib"), "name": "stdlib"},
         backend={**registry.read_named_config("backend", "native"), "name": "native"},
-        settings=Settings(lengths=[SHORT, SHORT * 5 // 4, LONG], trained_length=LONG, out=str(folder)),
+        settings=Settings(
+            lengths=[SHORT, SHORT * 5 // 4, LONG],
+            trained_length=LONG,
+            order=[str(STEPS * place) for place in range(CHECKPOINTS + 1)],  # the first is in another folder
+            out=str(folder),
+        ),
     )
     page.write(found, folder)
     return found

@@ -140,7 +140,7 @@ class Ending:
 def followers(monkeypatch: pytest.MonkeyPatch, ending: Ending, failure: str = "") -> tensor_parallel.Followers:
     monkeypatch.setattr(tensor_parallel, "SECONDS_BETWEEN_POLLS", 0.001)
     monkeypatch.setattr(tensor_parallel, "SECONDS_TO_CLOSE", 0.2)
-    monkeypatch.setattr(tensor_parallel.dist, "destroy_process_group", lambda: None)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
     made = tensor_parallel.Followers.__new__(tensor_parallel.Followers)
     store = SimpleNamespace(check=lambda _: bool(failure), get=lambda _: failure.encode())
     vars(made).update(_busy=False, _processes=[ending], _store=store, _tell=lambda _: None)
