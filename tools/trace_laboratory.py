@@ -174,7 +174,8 @@ def warned(found: Traced) -> tuple[int | None, int | None]:
     """Step at which the loss at 1.25 times the short window is first worse than at the window; and that of copying."""
     hurting = [each.place for each in found.harms if each.shorter == SHORT and each.hurts]
     fallen = [fall.after for fall in found.falls if fall.column.task == TASKS[1] and fall.column.length == LONG]
-    return tuple(found.steps[min(each)] if each else None for each in (hurting, fallen))  # type: ignore[return-value]
+    first = [found.rows[min(places)].checkpoint.step if places else None for places in (hurting, fallen)]
+    return first[0], first[1]
 
 
 def rows(found: Sequence[Traced]) -> list[Line]:
@@ -189,7 +190,7 @@ def rows(found: Sequence[Traced]) -> list[Line]:
                 entry = difference_entry(
                     fall.fresh if fall else None, metric_format(metric), display_factor(metric), missing="none"
                 )
-                entries.append(replace(entry, more=f"from {each.steps[fall.after]} on") if fall else entry)
+                entries.append(replace(entry, more=f"from {each.rows[fall.after].name} on") if fall else entry)
         made.append([*entries, *("never" if step is None else str(step) for step in warned(each))])
     return made
 
