@@ -149,7 +149,12 @@ def traced(runs: Path, start: Path, length: int, seed: int) -> Traced:
         tasks=[{**registry.read_named_config("task", name), "name": name} for name in TASKS],
         corpus={**registry.read_named_config("corpus", "stdlib"), "name": "stdlib"},
         backend={**registry.read_named_config("backend", "native"), "name": "native"},
-        settings=Settings(lengths=[SHORT, SHORT * 5 // 4, LONG], trained_length=LONG, out=str(folder)),
+        settings=Settings(
+            lengths=[SHORT, SHORT * 5 // 4, LONG],
+            trained_length=LONG,
+            order=[str(STEPS * place) for place in range(CHECKPOINTS + 1)],  # the first is in another folder
+            out=str(folder),
+        ),
     )
     page.write(found, folder)
     return found
@@ -169,7 +174,8 @@ def warned(found: Traced) -> tuple[int | None, int | None]:
     """Step at which the loss at 1.25 times the short window is first worse than at the window; and that of copying."""
     hurting = [each.place for each in found.harms if each.shorter == SHORT and each.hurts]
     fallen = [fall.after for fall in found.falls if fall.column.task == TASKS[1] and fall.column.length == LONG]
-    return tuple(found.steps[min(each)] if each else None for each in (hurting, fallen))  # type: ignore[return-value]
+    first = [found.rows[min(places)].checkpoint.step if places else None for places in (hurting, fallen)]
+    return first[0], first[1]
 
 
 def rows(found: Sequence[Traced]) -> list[Line]:
@@ -184,7 +190,7 @@ def rows(found: Sequence[Traced]) -> list[Line]:
                 entry = difference_entry(
                     fall.fresh if fall else None, metric_format(metric), display_factor(metric), missing="none"
                 )
-                entries.append(replace(entry, more=f"from {each.steps[fall.after]} on") if fall else entry)
+                entries.append(replace(entry, more=f"from {each.rows[fall.after].name} on") if fall else entry)
         made.append([*entries, *("never" if step is None else str(step) for step in warned(each))])
     return made
 

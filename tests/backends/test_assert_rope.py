@@ -368,7 +368,8 @@ def test_an_export_stated_as_a_base_is_told_by_facts_and_refused_without(method:
     """The config of an export holds the scaled base and the new length: it cannot say what they were before."""
     model = exported(method)
     assert model.config.rope_parameters["rope_theta"] == pytest.approx(BASED[method], rel=1e-9)
-    factor = {} if method == "critical_base" else {"factor": FACTOR}
+    factor: dict[str, Any] = {} if method == "critical_base" else {"factor": FACTOR}
+    given: dict[str, Any]
     for given in (factor, {}):
         lexbench.assert_rope(model, method, length=LENGTH, facts=FACTS, **given)
         with pytest.raises(Refused, match=r"is stated as a base|cannot tell .* from no method"):

@@ -191,7 +191,9 @@ class Hf(Backend):
                 return_freed()
             with defer_on_oom(f"a first text of {model.name} in {dtype} on {place}"):
                 self._put(model, network, chunk, 1 if split and batch == "auto" else batch, attention, fast)
-        except BaseException:
+        except BaseException as error:
+            if self._followers is not None:
+                self._followers.end_after(error)
             self.close()
             raise
 

@@ -37,8 +37,13 @@ from lexbench.runner.verify import Preflight
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 """Seconds in which a cluster's head must answer."""
-INHERITED_ENVIRONMENT_PREFIXES = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
-"""Beginnings of environment variables that workers take over."""
+INHERITED_ENVIRONMENT_PREFIXES = (
+    *("LEXBENCH_", "HF_", "TRANSFORMERS_", "VLLM_", "NCCL_", "CUDA_", "OMP_NUM_THREADS"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+)
+"""Beginnings of environment variables that workers take over, in capitals."""
+NODE_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
+"""Variables that ray sets for each worker."""
 COMPARED_BACKEND_FACTS = [name for name in REQUIRED_BACKEND_FACTS if name != "tokenizer"]
 """Facts that workers must agree in; the tokenizer and the hash of a plug-in's code are the driver's."""
 
@@ -56,8 +61,8 @@ class RaySettings:
     """Number of workers; None: as many as fit into the cluster, at most one a cell."""
     cpus: float = 1
     """Cores of a worker."""
-    gpus: float = 0
-    """Accelerators of a worker: 0.5 for two workers on one."""
+    gpus: float | None = None
+    """GPUs of a worker: 0.5 for two workers on one; None: where the cluster has any, one for each share of a layer."""
     memory_gb: float | None = None
     """Gigabytes of memory that are reserved for a worker; None: no reservation."""
     tries: int = 3
@@ -69,7 +74,7 @@ class RaySettings:
         for name, least in (("cpus", 0), ("gpus", 0), ("patience", 1), ("tries", 1), ("workers", 1), ("memory_gb", 0)):
             value = getattr(self, name)
             counted = name in ("tries", "workers")
-            if value is None and name in ("workers", "memory_gb"):
+            if value is None and name in ("workers", "memory_gb", "gpus"):
                 continue
             real = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
             if not (is_whole(value, least) if counted else real):
@@ -122,13 +127,60 @@ class Worker:
         return self._model.peak()
 
 
-class Cluster:
-    """Workers for one model, kept for all jobs of this process with the same settings of `ray`.
+@dataclass(frozen=True)
+class DeviceNeed:
+    """What a backend needs of a worker's devices."""
 
-    Raises ConfigError where there is no ray, no cluster, or no worker can start.
+    shares: int = 1
+    """GPUs over which it splits each layer."""
+    on_cpu: bool = False
+    """Whether it is told to use no GPU."""
+
+    @classmethod
+    def of(cls, backend: Mapping[str, Any]) -> "DeviceNeed":
+        """The need of a backend's settings, as far as they state one."""
+        shares: Any = backend.get("tensor_parallel")
+        return cls(shares if is_whole(shares, 1) else 1, backend.get("device") == "cpu")
+
+
+def gpus_of_worker(settings: RaySettings, need: DeviceNeed, there: float) -> float:
+    """GPUs of a worker in a cluster that has `there`.
+
+    Raises ConfigError for fewer than the shares of a layer, and for none where that starts a worker for each core.
+    """
+    if need.on_cpu or not there:
+        return settings.gpus or 0.0
+    if settings.gpus is None:
+        return float(need.shares)
+    if settings.gpus < need.shares and need.shares > 1:
+        raise ConfigError(
+            f"ray.gpus must be at least backend.tensor_parallel, {need.shares}, got {settings.gpus:g}: "
+            f"give ray.gpus={need.shares}, or leave it out"
+        )
+    if settings.gpus == 0 and settings.workers is None:
+        raise ConfigError(
+            f"ray.gpus must be above 0 in a cluster with GPUs ({there:g}), got 0, a worker on each core: leave it out "
+            "for one GPU each, or give backend.device=cpu or ray.workers=N"
+        )
+    return settings.gpus
+
+
+def inherited_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that workers take over."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.upper().startswith(INHERITED_ENVIRONMENT_PREFIXES) and name not in NODE_VARIABLES
+    }
+
+
+class Cluster:
+    """Workers for one model, kept for all jobs of this process with the same settings of `ray` and needs of devices.
+
+    Raises ConfigError where there is no ray, no cluster, no worker can start, or its GPUs do not fit the need.
     """
 
-    def __init__(self, settings: RaySettings) -> None:
+    def __init__(self, settings: RaySettings, need: DeviceNeed) -> None:
         try:
             import ray
         except ImportError:
@@ -143,6 +195,8 @@ class Cluster:
             except (OSError, RuntimeError, ValueError) as error:
                 said = " ".join(str(error).split())[:200]
                 raise ConfigError(f"ray.address {address} leads to no cluster ({said}): see `ray status`") from None
+        self.gpus = gpus_of_worker(settings, need, ray.cluster_resources().get("GPU", 0))
+        """Of a worker."""
         self.idle: list[Any] = []
         """Workers that the next job takes over."""
         self._worker = ray.remote(Worker)
@@ -151,7 +205,7 @@ class Cluster:
         """Workers that the cluster holds at once."""
         there, asked = self.ray.cluster_resources(), self.settings
         shares = [there.get("CPU", 0) / asked.cpus] if asked.cpus else []
-        shares += [there.get("GPU", 0) / asked.gpus] if asked.gpus else []
+        shares += [there.get("GPU", 0) / self.gpus] if self.gpus else []
         return max(1, int(min(shares, default=1)))
 
     def worker(self) -> Any:
@@ -160,10 +214,8 @@ class Cluster:
             return self.idle.pop()
         asked = self.settings
         memory = None if asked.memory_gb is None else int(asked.memory_gb * 2**30)
-        environment = {
-            key: value for key, value in os.environ.items() if key.startswith(INHERITED_ENVIRONMENT_PREFIXES)
-        }
-        kind = self._worker.options(num_cpus=asked.cpus, num_gpus=asked.gpus, memory=memory)
+        environment = inherited_environment(os.environ)
+        kind = self._worker.options(num_cpus=asked.cpus, num_gpus=self.gpus, memory=memory)
         # An empty entry is the folder of the driver, which goes along by name.
         return kind.remote(environment, [path for path in sys.path if path], str(Path.cwd()))
 
@@ -368,7 +420,7 @@ class Workers:
         )
 
 
-_cluster: tuple[RaySettings, Cluster] | None = None
+_cluster: tuple[tuple[RaySettings, DeviceNeed], Cluster] | None = None
 """The cluster that all jobs of this process share."""
 
 
@@ -385,10 +437,10 @@ def settings_of(job: Job) -> RaySettings:
 def cluster(job: Job, cells: int, tokenizer: Tokenizer) -> Iterator[Workers]:
     """Workers of a job for a block; ConfigError where none start, or where their versions, dtypes or weights differ."""
     global _cluster
-    settings = settings_of(job)
-    if _cluster is None or _cluster[0] != settings:
+    asked = settings_of(job), DeviceNeed.of(job.backend)
+    if _cluster is None or _cluster[0] != asked:
         close()
-        _cluster = settings, Cluster(settings)
+        _cluster = asked, Cluster(*asked)
     workers = Workers(_cluster[1], job, cells, tokenizer)
     try:
         yield workers

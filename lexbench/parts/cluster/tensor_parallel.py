@@ -7,6 +7,8 @@ it. They share numbers by torch.distributed: NCCL between GPUs of this machine, 
 import os
 import subprocess
 import sys
+import time
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +31,10 @@ FOLLOWER_VARIABLE = "LEXBENCH_FOLLOWER"
 """Variable of the environment that only the other processes have."""
 SECONDS_TO_CLOSE = 10
 """Seconds that a process has to end by itself."""
+SECONDS_BETWEEN_POLLS = 0.05
+"""Seconds between two questions whether a process has ended."""
+FAILURE_KEY = "failure"
+"""Key of the store under which another process leaves the traceback of its error."""
 MAX_IDLE_TIME = timedelta(days=30)
 """Time that the others wait for the next step."""
 
@@ -50,7 +56,7 @@ class Followers:
                 "leave it out, or run lexbench by itself"
             )
         self._busy = False
-        store = dist.TCPStore("127.0.0.1", 0, count, is_master=True, wait_for_workers=False)
+        self._store = store = dist.TCPStore("127.0.0.1", 0, count, is_master=True, wait_for_workers=False)
         path = os.pathsep.join(filter(None, sys.path))
         self._processes = [
             subprocess.Popen(
@@ -91,15 +97,37 @@ class Followers:
                 self.close()
             raise
         except BaseException as error:
-            codes = [code for process in self._processes if (code := process.poll()) is not None]
-            self.close()
-            if codes and isinstance(error, RuntimeError):  # the group's own word for a process that is gone
-                raise ConfigError(
-                    f"a process of backend.tensor_parallel has ended with {codes[0]}: repeat the command"
-                ) from error
+            self.end_after(error)
             raise
         finally:
             self._busy = False
+
+    def end_after(self, error: BaseException) -> None:
+        """End the other processes after an error of this one; ConfigError where one of them was gone before.
+
+        An error in the code of another process alone becomes a note of this one's.
+        """
+        # The group's own word for a process that is gone; the process itself may end a moment later.
+        code = self._wait_for_code() if isinstance(error, RuntimeError) else None
+        said = self._store.get(FAILURE_KEY).decode() if code and self._store.check([FAILURE_KEY]) else ""
+        self.close()
+        if said:
+            if said.splitlines()[-1] != traceback.format_exception_only(error)[-1].strip():
+                error.add_note(f"Before, in another process of backend.tensor_parallel:\n{said}")
+        elif code is not None:
+            raise ConfigError(
+                f"a process of backend.tensor_parallel has ended with {code}: repeat the command"
+            ) from error
+
+    def _wait_for_code(self) -> int | None:
+        """The exit code of the first process that ends within `SECONDS_TO_CLOSE`; None where none does."""
+        until = time.monotonic() + SECONDS_TO_CLOSE
+        while self._processes and time.monotonic() < until:
+            for process in self._processes:
+                if (code := process.poll()) is not None:
+                    return code
+            time.sleep(SECONDS_BETWEEN_POLLS)
+        return None
 
     def _tell(self, what: object) -> None:
         dist.broadcast_object_list([what], src=0, group=self._group)
@@ -169,8 +197,16 @@ def check_heads_apart(attention: Attention) -> None:
 
 
 def follow(port: int, rank: int, count: int) -> None:
-    """Do what the first process does, until it ends this one."""
-    group = _join(dist.TCPStore("127.0.0.1", port, count, is_master=False), rank, count)
+    """Do what the first process does, until it ends this one; an error is left in the store, for the first to tell."""
+    store = dist.TCPStore("127.0.0.1", port, count, is_master=False)
+    try:
+        _follow_steps(_join(store, rank, count))
+    except Exception:  # most often the first one's own, which it tells
+        store.set(FAILURE_KEY, traceback.format_exc().strip())
+        sys.exit(1)
+
+
+def _follow_steps(group: Any) -> None:
 
     def hear() -> Any:
         heard: list[Any] = [None]

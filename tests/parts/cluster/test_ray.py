@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,6 +65,74 @@ def test_without_ray_the_extra_is_named(
     words = ["run", "task=passkey", "multiples=[0.5]", "n=2", f"results={tmp_path}", "executor=ray"]
     assert main.main(words) == 2
     assert "pip install 'lexbench[ray]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "backend", "there", "gpus"),
+    [
+        ({}, {}, 8, 1),
+        ({}, {"tensor_parallel": 4}, 8, 4),
+        ({}, {"tensor_parallel": 4}, 0, 0),  # over processes of a CPU
+        ({}, {"device": "cpu"}, 8, 0),
+        ({}, {}, 0, 0),
+        ({"gpus": 0.5}, {}, 8, 0.5),
+        ({"gpus": 4}, {"tensor_parallel": 2}, 8, 4),
+        ({"gpus": 0}, {"device": "cpu"}, 8, 0),
+        ({"gpus": 0, "workers": 2}, {}, 8, 0),
+        ({"gpus": 1}, {}, 0, 1),  # waits for a node that has one
+    ],
+)
+def test_a_worker_takes_the_gpus_that_its_model_needs(
+    given: dict[str, Any], backend: dict[str, Any], there: float, gpus: float
+) -> None:
+    assert ray.gpus_of_worker(RaySettings(**given), ray.DeviceNeed.of(backend), there) == gpus
+
+
+@pytest.mark.parametrize(
+    ("gpus", "backend", "said"),
+    [
+        (0, {}, r"ray\.gpus must be above 0 in a cluster with GPUs \(8\), got 0, a worker on each core"),
+        (0, {"device": "auto"}, "leave it out for one GPU each"),
+        (0, {"tensor_parallel": 2}, r"at least backend\.tensor_parallel, 2, got 0: give ray\.gpus=2"),
+        (1, {"tensor_parallel": 2}, r"at least backend\.tensor_parallel, 2, got 1"),
+        (1.5, {"tensor_parallel": 2}, r"at least backend\.tensor_parallel, 2, got 1\.5"),
+    ],
+)
+def test_gpus_that_do_not_suffice_are_refused(gpus: float, backend: dict[str, Any], said: str) -> None:
+    with pytest.raises(lexbench.ConfigError, match=said):
+        ray.gpus_of_worker(RaySettings(gpus=gpus), ray.DeviceNeed.of(backend), 8)
+
+
+def test_a_cluster_counts_the_workers_that_its_gpus_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of 208 cores and 8 GPUs."""
+    there = {"CPU": 208.0, "GPU": 8.0}
+    started: list[dict[str, Any]] = []
+
+    class Kind:
+        def options(self, **given: Any) -> "Kind":
+            started.append(given)
+            return self
+
+        def remote(self, *_: Any) -> None:
+            pass
+
+    fake = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: there, remote=lambda _: Kind())
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    for backend, workers, gpus in (({}, 8, 1), ({"tensor_parallel": 4}, 2, 4), ({"device": "cpu"}, 208, 0)):
+        found = ray.Cluster(RaySettings(), ray.DeviceNeed.of(backend))
+        assert found.n_fitting_workers() == workers
+        found.worker()
+        assert started[-1]["num_gpus"] == gpus
+
+
+def test_variables_of_libraries_and_proxies_reach_workers_and_the_node_keeps_its_devices() -> None:
+    taken = {
+        *("NCCL_DEBUG", "VLLM_ATTENTION_BACKEND", "CUDA_DEVICE_ORDER", "TRANSFORMERS_CACHE", "HF_HOME"),
+        *("http_proxy", "HTTPS_PROXY", "no_proxy", "ALL_PROXY", "LEXBENCH_HOME", "OMP_NUM_THREADS"),
+    }
+    left = {"CUDA_VISIBLE_DEVICES", "PATH", "HOME", "MY_VLLM_NOTE"}
+    found = ray.inherited_environment(dict.fromkeys(taken | left, "1"))
+    assert set(found) == taken
 
 
 @pytest.fixture(scope="module")

@@ -4,19 +4,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, LlamaConfig
 
 import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.checkpoints.checkpoint import folder_of, read_model
+from lexbench.checkpoints.checkpoint import folder_of, locate_checkpoint, read_model
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.attention import Slopes
 from lexbench.core.errors import ConfigError
+from lexbench.parts.cluster import tensor_parallel
 from lexbench.parts.cluster.tensor_parallel import check_heads_apart, check_split
 from lexbench.store.store import Store
 
@@ -98,7 +102,7 @@ hf = Hf(read_model(registry.read_named_config("model", "lexlet")), tensor_parall
 [other] = hf._followers._processes
 if sys.argv[1] == "first":
     os.kill(os.getpid(), signal.SIGKILL)
-other.kill(), other.wait()
+other.kill()
 question = lexbench.task("last_segment", corpus="synthetic").questions(hf.tokenizer, 400, 1, 0)[0]
 for _ in range(2):
     try:
@@ -114,6 +118,86 @@ for _ in range(2):
         "a process of backend.tensor_parallel has ended with -9: repeat the command",
         "the processes of backend.tensor_parallel have ended: repeat the command",
     ]
+
+
+class Ending:
+    """A process that ends a moment after the group has noticed that it is gone."""
+
+    def __init__(self, code: int | None, polls: int) -> None:
+        self.code, self.polls = code, polls
+
+    def poll(self) -> int | None:
+        self.polls -= 1
+        return self.code if self.polls < 0 else None
+
+    def terminate(self) -> None:
+        pass
+
+    def wait(self, _: float | None = None) -> int | None:
+        return self.code
+
+
+def followers(monkeypatch: pytest.MonkeyPatch, ending: Ending, failure: str = "") -> tensor_parallel.Followers:
+    monkeypatch.setattr(tensor_parallel, "SECONDS_BETWEEN_POLLS", 0.001)
+    monkeypatch.setattr(tensor_parallel, "SECONDS_TO_CLOSE", 0.2)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    made = tensor_parallel.Followers.__new__(tensor_parallel.Followers)
+    store = SimpleNamespace(check=lambda _: bool(failure), get=lambda _: failure.encode())
+    vars(made).update(_busy=False, _processes=[ending], _store=store, _tell=lambda _: None)
+    return made
+
+
+def gone() -> None:
+    raise RuntimeError("Connection closed by peer")
+
+
+def test_the_code_of_a_killed_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="has ended with -9: repeat the command"):
+        followers(monkeypatch, Ending(-9, polls=20)).take("score", (), gone)
+    with pytest.raises(RuntimeError, match="Connection closed"):  # nobody ends: an error of this process
+        followers(monkeypatch, Ending(None, polls=0)).take("score", (), gone)
+
+
+def test_an_error_in_another_process_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "Traceback (most recent call last):\n  ...\nZeroDivisionError: division by zero"
+    with pytest.raises(RuntimeError, match="Connection closed") as found:
+        followers(monkeypatch, Ending(1, polls=2), other).take("score", (), gone)
+    assert found.value.__notes__ == [f"Before, in another process of backend.tensor_parallel:\n{other}"]
+    alike = "Traceback (most recent call last):\n  ...\nRuntimeError: Connection closed by peer"
+    with pytest.raises(RuntimeError, match="Connection closed") as found:
+        followers(monkeypatch, Ending(1, polls=2), alike).take("score", (), gone)
+    assert not hasattr(found.value, "__notes__")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3", "llama"])
+def test_a_network_whose_embeddings_are_scaled_gives_the_numbers_of_one_process(kind: str, tmp_path: Path) -> None:
+    """Gemma's embeddings are a class of their own, which multiplies by the root of the width."""
+    size = {"vocab_size": 2048, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    config = {"gemma2": Gemma2Config, "gemma3": Gemma3TextConfig, "llama": LlamaConfig}[kind](**size, **heads)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((locate_checkpoint("lexbench:lexlet", None) / name).read_bytes())
+    program = """
+import sys
+import numpy as np
+import lexbench
+from lexbench import Attention
+from lexbench.backends.hf.backend import Hf
+from lexbench.checkpoints.checkpoint import read_model
+model, found = read_model({"name": "tiny", "path": sys.argv[1], "trained_length": 64}), []
+for settings in ({"device": "cpu"}, {"tensor_parallel": 2}):
+    hf = Hf(model, dtype="float32", **settings)
+    hf.attend(Attention())
+    [question] = lexbench.task("last_segment", corpus="synthetic").questions(hf.tokenizer, 64, 1, 0)
+    found.append(hf.score(question).nll)
+    hf.close()
+np.testing.assert_allclose(*found, atol=1e-5)
+"""
+    ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
 
 
 def test_an_attention_over_all_heads_of_a_layer_is_refused(lexlet: Model) -> None:

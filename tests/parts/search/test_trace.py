@@ -3,7 +3,7 @@
 import datetime
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -265,7 +265,7 @@ def test_names_that_mix_double_or_leave_the_order_open_are_refused(names: str, w
     found = [replace(each, step=None) for each in named(*names.split())]
     with pytest.raises(ConfigError, match=rf"the order of the checkpoints is open: .*{why}.*: give order=\["):
         order_checkpoints(found, None)
-    assert order_checkpoints(found, "given") == (found, "order=given")
+    assert order_checkpoints(found, ["given"]) == (found, "order=given")
     turned = names.split()[::-1]
     assert [each.revision for each in order_checkpoints(found, turned)[0]] == turned
 
@@ -279,9 +279,30 @@ def test_an_order_names_every_checkpoint_once() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             order_checkpoints(found, names)
+    wrong: Any
     for wrong in ("steps", []):
-        with pytest.raises(ConfigError, match="order must list checkpoints or be given"):
+        with pytest.raises(ConfigError, match="order must list checkpoints, got"):
             Settings(order=wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the order of the checkpoints is open: base and checkpoint-20 differ in more than their numbers"),
+        (["order=given"], "2 checkpoints, by order=given: base, 20"),
+        (["order=[checkpoint-20,base]"], r"2 checkpoints, by order=[...]: 20, base"),
+        (["order=[20,base]"], r"2 checkpoints, by order=[...]: 20, base"),
+        (["order=20"], "order lacks base"),
+    ],
+)
+def test_the_command_asks_for_an_order_and_takes_it(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("base", "checkpoint-20"):
+        model(tmp_path / "runs" / name, tokenizer=False)
+    capsys.readouterr()
+    assert main(["trace", str(tmp_path / "runs"), f"out={tmp_path / 'out'}", "lengths=[1]", *words]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_dates_of_revisions_decide_where_names_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -526,7 +547,7 @@ def test_a_watch_goes_on_when_checkpoints_are_deleted_or_written_again(
     def show(found: Traced) -> None:
         shown.append(([each.name for each in found.rows], [each.id for each in found.rows[0].kept.values()]))
 
-    acts = {
+    acts: dict[int, Callable[[], object]] = {
         2: lambda: shutil.rmtree(runs / "checkpoint-1"),  # the only measured one is rotated away
         4: lambda: model(runs / "checkpoint-1", 2),  # written again, with other weights
         7: lambda: model(runs / "base", 3),  # leaves the order open

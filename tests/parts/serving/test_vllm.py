@@ -2,8 +2,10 @@
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +20,7 @@ from lexbench.core.task import Loglikelihood, MeasureDivergence
 from lexbench.kernels.reference import Angles
 from lexbench.parts.serving.completions import Likely, Reply, Request
 from lexbench.parts.serving.vllm import backend as vllm_backend
+from lexbench.parts.serving.vllm import engine as vllm_engine
 from lexbench.parts.serving.vllm.angles import ExpectedAngles
 from lexbench.parts.serving.vllm.backend import Vllm
 from lexbench.parts.serving.vllm.engine import CosSinTable
@@ -74,6 +77,48 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Engine]]:
     monkeypatch.setattr(vllm_backend, "Engine", made)
     monkeypatch.setattr(vllm_backend, "_version", lambda: "vllm 0")
     return made  # type: ignore[return-value]
+
+
+class Requests:
+    """vLLM's `LLM.generate`: counts the log-probabilities of prompts that it holds at once."""
+
+    def __init__(self) -> None:
+        self.held: list[int] = []
+
+    def generate(self, prompts: list[Any], parameters: list[Any], use_tqdm: bool) -> list[Any]:
+        sizes = [len(each["prompt_token_ids"]) for each in prompts]
+        self.held.append(sum(n for n, one in zip(sizes, parameters, strict=True) if one["prompt_logprobs"] is not None))
+        within = [
+            {token: SimpleNamespace(logprob=-float(place)) for token in each["prompt_token_ids"][place : place + 1]}
+            for each in prompts
+            for place in range(len(each["prompt_token_ids"]))
+        ]
+        outputs, start = [], 0
+        for size, one in zip(sizes, parameters, strict=True):
+            last = {one["logprob_token_ids"][0]: SimpleNamespace(logprob=-float(size))}
+            outputs.append(
+                SimpleNamespace(
+                    outputs=[SimpleNamespace(logprobs=[last])], prompt_logprobs=within[start : start + size]
+                )
+            )
+            start += size
+        return outputs
+
+
+def test_log_probabilities_of_prompts_are_held_for_a_bounded_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 texts of 131,072 tokens would be 8.4 million objects. Here with a bound of 100: at most 3 of 31 tokens."""
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=lambda **given: given))
+    monkeypatch.setattr(vllm_engine, "MAX_PROMPT_PLACES", 100)
+    made = vllm_engine.Engine.__new__(vllm_engine.Engine)
+    made._llm = Requests()
+    requests = [Likely(tokens=np.arange(32), first_target=8) for _ in range(7)]
+    alone = Likely(tokens=np.arange(32), first_target=31)  # its prompt's likelihoods are not asked for
+    long = Likely(tokens=np.arange(400), first_target=1)
+    replies: list[Any] = list(made.ask([*requests[:3], alone, *requests[3:], long, requests[0]]))
+    # A prompt is a text without its last token: 3, 3, 1 of 31 tokens; 399, more than the bound, by itself; 31.
+    assert made._llm.held == [93, 93, 31, 399, 31]
+    assert [len(reply) for reply in replies] == [*[24] * 3, 1, *[24] * 4, 399, 24]
+    np.testing.assert_array_equal(replies[0], np.arange(8.0, 32.0))
 
 
 def score(length: int = 64) -> Loglikelihood:

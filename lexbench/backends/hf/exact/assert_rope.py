@@ -176,7 +176,7 @@ def _are_alike(one: Floats, other: Floats) -> bool:
     return len(one) == len(other) and np.allclose(one, other, rtol=1e-9, atol=0)
 
 
-def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, Method]:
+def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, OnScaled]:
     """The method itself, its label, and the method over plain RoPE, unless another start is given."""
     start = {"over": "plain", **{name: value for name, value in parameters.items() if name in ("over", "layers")}}
     rest = {name: value for name, value in parameters.items() if name not in start}

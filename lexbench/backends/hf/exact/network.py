@@ -1,5 +1,6 @@
 """Load a network of transformers, complete and unchanged, onto a device."""
 
+import copy
 import importlib.util
 import inspect
 import re
@@ -113,14 +114,25 @@ def _join_vocabulary(network: Any) -> None:
     """Put whole embeddings and a whole head in place of shares: a state, and its logits, are of one process."""
     embeddings, head = network.get_input_embeddings(), network.get_output_embeddings()
     tied = head.weight is embeddings.weight
-    whole = type(embeddings)(*embeddings.weight.shape, device="meta")
+    whole = _without_split(embeddings)
     whole.weight = nn.Parameter(_whole_weight(embeddings.weight), requires_grad=False)
-    last = nn.Linear(head.in_features, head.out_features, bias=head.bias is not None, device="meta")
+    last = _without_split(head)
     last.weight = whole.weight if tied else nn.Parameter(_whole_weight(head.weight), requires_grad=False)
-    if head.bias is not None:
-        last.bias = nn.Parameter(_whole_weight(head.bias), requires_grad=False)
+    last.bias = None if head.bias is None else nn.Parameter(_whole_weight(head.bias), requires_grad=False)
     network.set_input_embeddings(whole)
     network.set_output_embeddings(last)
+
+
+def _without_split(module: nn.Module) -> Any:
+    """A copy of a module, with what its class has (a scale of Gemma's embeddings), without its weights and hooks."""
+    kept = copy.copy(module)
+    fresh = nn.Module()
+    for name, value in vars(fresh).items():
+        if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
+            setattr(kept, name, value)
+    kept._parameters, kept._buffers, kept._modules = {}, dict(module._buffers), dict(module._modules)
+    vars(kept).pop("forward", None)
+    return kept
 
 
 def _whole_weight(weight: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ WORDS_OF_UNIT = {
 }
 PROGRESS_UNITS = ("step", "tokens", "samples")
 """Units that count the progress within an epoch or a stage; the first that names have decides."""
-SCALES = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
+EXPONENT_OF_SCALE = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
+"""Powers of 10 of the letters behind a number."""
 MAX_PROGRESS = 10**18
 """Steps, tokens and so on are fewer: more is no count of a training."""
 
@@ -36,14 +37,14 @@ _NUMBER = (
     r"(?P<digits{0}>\d{{1,3}}(?:[,_]\d{{3}})+(?!\d)|\d+(?:\.\d+)?(?:e\+?\d{{1,2}}(?![a-z\d]))?)"
     rf"(?P<scale{{0}}>[kmbgt](?:(?![a-z])|(?=(?:{_WORDS})s?(?![a-z]))))?"
 )
-PATTERN = re.compile(
+NUMBER_PATTERN = re.compile(
     rf"(?<![a-z])(?P<before>{_WORDS})s?(?:[-_=. ](?P<minus>-)|[-_=. ])?{_NUMBER.format(1)}(?![a-z])"
     rf"|(?<![\d.]){_NUMBER.format(2)}[-_ ]?(?P<behind>{_WORDS})s?(?![a-z]|[-_=. ]{{0,2}}\d)"
     r"|(?<![a-z\d])(?P<digits3>\d+(?:\.\d+)?)(?P<scale3>[kmbgt])(?![a-z\d])"
     r"|(?P<digits4>\d+)",
     re.IGNORECASE,
 )
-MAX_SHOWN = 60
+MAX_SHOWN_CHARACTERS = 60
 """Characters of a name in an error."""
 
 
@@ -82,7 +83,7 @@ def check_progress(value: Decimal | int, unit: str, place: str) -> None:
     """ConfigError unless a number of steps, tokens, ... is at least 0 and below `MAX_PROGRESS`."""
     if not 0 <= value < MAX_PROGRESS:
         what = "is negative" if value < 0 else "has more than 18 digits"
-        shown = place if len(place) <= MAX_SHOWN else f"{place[:MAX_SHOWN]} ..."
+        shown = place if len(place) <= MAX_SHOWN_CHARACTERS else f"{place[:MAX_SHOWN_CHARACTERS]} ..."
         raise ConfigError(f"the {unit} of checkpoint {shown} {what}: a {unit} counts from 0, rename the checkpoint")
 
 
@@ -97,7 +98,8 @@ def numbers_in(name: str) -> NameNumbers:
             for place in (1, 2, 3, 4)
             if found[f"digits{place}"]
         )
-        value = Decimal(digits.replace(",", "").replace("_", "")).scaleb(SCALES[scale.lower()] if scale else 0)
+        exponent = EXPONENT_OF_SCALE[scale.lower()] if scale else 0
+        value = Decimal(digits.replace(",", "").replace("_", "")).scaleb(exponent)
         word = (found["before"] or found["behind"] or "").lower()
         unit = next((unit for unit, words in WORDS_OF_UNIT.items() if word in words.split("|")), None)
         if unit or digits == name:
@@ -108,7 +110,7 @@ def numbers_in(name: str) -> NameNumbers:
         units[unit] = value
         return f"<{unit}>"
 
-    shape = PATTERN.sub(take, name)
+    shape = NUMBER_PATTERN.sub(take, name)
     return NameNumbers(units=units, others=tuple(others), shape=shape)
 
 

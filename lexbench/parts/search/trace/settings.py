@@ -8,8 +8,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder, check_writable
 
 AS_GIVEN = "given"
-Order = Sequence[str] | str | None
-"""Order of checkpoints: their names, `AS_GIVEN`, or None."""
+"""Value of `order` by which checkpoints stay in the order of the command line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +20,8 @@ class Settings:
         n: questions of a checkpoint at each length, and as many fresh ones of the finalists.
         seed: of the questions; the fresh ones have the next.
         trained_length: tokens, the same for all checkpoints; None: each one's own.
-        order: names of the checkpoints, the oldest first, or `given`: in the order of the command line; None: by what
-            they store, else by their names. ConfigError for anything else.
+        order: names of the checkpoints, the oldest first, or [given]: in the order of the command line; None: by what
+            they store, else by their names.
         out: folder of the results.
     """
 
@@ -30,14 +29,12 @@ class Settings:
     n: int = 32
     seed: int = 0
     trained_length: int | None = None
-    order: Order = None
+    order: Sequence[str] | None = None
     out: str | None = None
 
     def __post_init__(self) -> None:
-        if self.order is not None and (not self.order or (isinstance(self.order, str) and self.order != AS_GIVEN)):
-            raise ConfigError(
-                f"order must list checkpoints or be given, got {self.order!r}: e.g. order=[base,checkpoint-20]"
-            )
+        if self.order is not None and (not self.order or isinstance(self.order, str)):
+            raise ConfigError(f"order must list checkpoints, got {self.order!r}: e.g. order=[base,checkpoint-20]")
 
     @property
     def folder(self) -> Path:

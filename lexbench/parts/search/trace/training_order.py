@@ -14,7 +14,7 @@ from lexbench.checkpoints.checkpoint import hub_is_reached
 from lexbench.core.errors import ConfigError
 from lexbench.parts.search.trace.checkpoints import Checkpoint
 from lexbench.parts.search.trace.name_numbers import OpenOrderError, order_by_names
-from lexbench.parts.search.trace.settings import AS_GIVEN, Order
+from lexbench.parts.search.trace.settings import AS_GIVEN
 
 MAX_NAMES = 4
 """Names of checkpoints in an error."""
@@ -22,19 +22,19 @@ DEFAULT_BRANCH = "main"
 """Branch of the hub that a later commit of a README moves: its date is no date of the training."""
 
 
-def order_checkpoints(found: Sequence[Checkpoint], order: Order) -> tuple[list[Checkpoint], str]:
+def order_checkpoints(found: Sequence[Checkpoint], order: Sequence[str] | None) -> tuple[list[Checkpoint], str]:
     """Checkpoints in the order of their training, and the rule in words: `step`.
 
     Args:
         found: each once.
-        order: names, the oldest first; `AS_GIVEN`: as found; None: by what is known of them.
+        order: names, the oldest first; `AS_GIVEN` alone: as found; None: by what is known of them.
 
     Raises ConfigError where nothing tells the order, and for an order that names others.
     """
-    if isinstance(order, str):
-        return [*found], "order=given"
+    if order is not None and [*order] == [AS_GIVEN]:
+        return [*found], f"order={AS_GIVEN}"
     if order is not None:
-        return _in_order_of(found, [str(name) for name in order]), "order="
+        return _in_order_of(found, [str(name) for name in order]), "order=[...]"
     if len(found) < 2:
         return [*found], "name"
     try:

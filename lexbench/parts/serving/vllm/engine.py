@@ -25,6 +25,8 @@ VLLM_ENVIRONMENT_DEFAULTS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
 """Defaults of vLLM's environment variables; the user's own values win."""
+MAX_PROMPT_PLACES = 2**18
+"""Log-probabilities of prompts in memory at once: vLLM returns each as a dict of objects, of some 0.5 kB."""
 CPU_SHARE = 0.33
 """Default share of a CPU's memory for weights and cache; vLLM reserves it at the start."""
 
@@ -124,7 +126,13 @@ class Engine:
             raise Deferred(f"vllm's engine has died ({self._reason(error)}): the next cell starts another") from None
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        """Reply to all requests, in the engine at once; Refused if it cannot answer one of them."""
+        """Reply to all requests, as many in the engine at once as `bounded_groups` says.
+
+        Refused if it cannot answer one of them.
+        """
+        return [reply for group in bounded_groups(requests) for reply in self._ask_together(group)]
+
+    def _ask_together(self, requests: Sequence[Request]) -> list[Reply]:
         from vllm import SamplingParams
 
         prompts = [{"prompt_token_ids": _prompt(request).tolist()} for request in requests]
@@ -146,7 +154,7 @@ class Engine:
         options = request.options.tolist() if isinstance(request, Next) else [int(request.tokens[-1])]
         if len(options) > MOST_OPTIONS:
             raise Refused(f"vllm gives the likelihoods of at most {MOST_OPTIONS} options, asked for {len(options)}")
-        within = isinstance(request, Likely) and request.first_target < len(request.tokens) - 1
+        within = _prompt_places(request) > 0
         return {"max_tokens": 1, "logprob_token_ids": options, "prompt_logprobs": 0 if within else None}
 
     def close(self) -> None:
@@ -168,6 +176,30 @@ class Engine:
         ]  # those only repeat that another process failed
         said = causes[-1] if causes else f"{type(error).__name__}: {error}"
         return " ".join(said.split())[:300]
+
+
+def bounded_groups(requests: Sequence[Request]) -> Iterator[list[Request]]:
+    """Requests in order, in groups whose prompts have `MAX_PROMPT_PLACES` log-probabilities or fewer.
+
+    One request may have more.
+    """
+    group: list[Request] = []
+    held = 0
+    for request in requests:
+        places = _prompt_places(request)
+        if places and held and held + places > MAX_PROMPT_PLACES:
+            yield group
+            group, held = [], 0
+        group.append(request)
+        held += places
+    if group:
+        yield group
+
+
+def _prompt_places(request: Request) -> int:
+    """Tokens of a prompt whose log-probability the engine returns: of all, or of none."""
+    within = isinstance(request, Likely) and request.first_target < len(request.tokens) - 1
+    return len(request.tokens) - 1 if within else 0
 
 
 INSTALL_REMEDY = "see its requirements, or use backend=hf"
