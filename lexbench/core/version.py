@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 __version__ = "0.1.0"
-TREE = Path(__file__).resolve().parents[2]
+TREE_FOLDER = Path(__file__).resolve().parents[2]
 """Folder of the checkout, or of installed packages."""
 COMMIT_DIGITS = 8
 
@@ -13,7 +13,7 @@ COMMIT_DIGITS = 8
 @functools.cache
 def full_version() -> str:
     """The version, in a tree that has a .git with its commit: `0.1.0+g3af05f6c`. It enters no identity."""
-    commit = commit_of(TREE / ".git")
+    commit = commit_of(TREE_FOLDER / ".git")
     return __version__ if commit is None else f"{__version__}+g{commit[:COMMIT_DIGITS]}"
 
 

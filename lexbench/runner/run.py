@@ -108,7 +108,7 @@ class RunState:
             tokenizer: of the model.
         """
         own = self.store.resume(cell, [question.index for question in questions])
-        kept = self._believed(cell, own, questions, model, tokenizer)
+        kept = self._trusted_samples(cell, own, questions, model, tokenizer)
         if len(kept) < len(own):
             costs_of_own = self.store.sample_costs(cell)
             self.store.restart(cell)
@@ -118,7 +118,7 @@ class RunState:
             self._adopt_samples(cell, questions, model, tokenizer)
         return self.store.resume(cell)
 
-    def _believed(
+    def _trusted_samples(
         self,
         cell: OpenCell,
         samples: Sequence[Sample],
@@ -158,7 +158,7 @@ class RunState:
         if smaller is None or not found or found[0].refused is not None:
             return
         answered = [sample for sample in found[0].samples if sample.failed is None]
-        adopted = self._believed(cell, answered, questions, model, tokenizer)
+        adopted = self._trusted_samples(cell, answered, questions, model, tokenizer)
         cost = self._costs.get(smaller.id)
         known = cost.samples() if cost else {}
         for sample in adopted:

@@ -14,6 +14,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ MAX_NLL_NATS = 1e4
 """More than any logit in half precision gives for a token beside others."""
 MIN_COMPARED_TARGETS = 8
 """Targets from which equal likelihoods are no chance."""
+MIN_SHIFTED_TARGETS = 64
+"""Targets of a cell from which no chance makes two methods agree better at other places than at their own."""
+SPIKE_QUANTILE = 0.9
+"""Likelihoods above it count as it: a few that are far out would decide alone."""
+MAX_NEIGHBOURS = 6
+"""Cells on either side with which one is compared, of those with the same targets."""
 MIN_COMPARED_SAMPLES = 3
 HIGH_CORRELATION, HIGHER_BY = 0.5, 0.3
 """Correlation of two methods' likelihoods of the same targets, and how much less it is at their own places where they
@@ -156,21 +163,17 @@ def _exchanged_prompts(samples: Sequence[Sample]) -> int | None:
 def _differences(cells: Sequence[FinishedCell]) -> Iterator[tuple[str, str]]:
     """Cells that differ from most of those with which they share questions, or a task."""
     for group in group_by_key(cells, question_key).values():
-        for index in sorted({sample.index for each in group for sample in each.samples}):
-            own = [(each, sample) for each in group for sample in each.samples if sample.index == index]
-            for names in (("question",), ("prompt",), ("chance",), ("floors",)):
-                yield from _odd_ones(
-                    [(each, _as_text(sample, names)) for each, sample in own], f"sample {index}", names
-                )
+        asked = [(each, sample) for each in group for sample in each.samples]
+        for index, own in group_by_key(asked, lambda pair: pair[1].index).items():
+            for name in ("question", "prompt", "chance", "floors"):
+                yield from _odd_ones([(each, _as_text(sample, name)) for each, sample in own], f"sample {index}", name)
     for group in group_by_key(cells, _task_key).values():
-        yield from _odd_ones([(each, each.cell.protocol) for each in group], "", ("protocol",))
+        yield from _odd_ones([(each, each.cell.protocol) for each in group], "", "protocol")
         named = [(each, _score_names(each)) for each in group]
-        yield from _odd_ones([(each, names) for each, names in named if names], "", ("scores",))
+        yield from _odd_ones([(each, names) for each, names in named if names], "", "scores")
 
 
-def _odd_ones(
-    values: Sequence[tuple[FinishedCell, str | None]], where: str, names: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+def _odd_ones(values: Sequence[tuple[FinishedCell, str | None]], where: str, name: str) -> Iterator[tuple[str, str]]:
     """Cells whose value is not the commonest; one that says none is not compared."""
     said = [(each, value) for each, value in values if value is not None]
     counts = Counter(value for _, value in said)
@@ -179,16 +182,15 @@ def _odd_ones(
     usual = counts.most_common(1)[0][0]
     for each, value in said:
         if value != usual:
-            yield each.cell.id, f"{where} with another {names[0]} than cells that were asked the same".lstrip()
+            yield each.cell.id, f"{where} with another {name} than cells that were asked the same".lstrip()
 
 
-def _as_text(sample: Sample, names: Sequence[str]) -> str | None:
-    """Fields of a sample that follow from its question, as text; None where it says none of them."""
-    held = [getattr(sample, name) for name in names]
-    if sample.failed is not None or not any(value not in (None, {}) for value in held):
+def _as_text(sample: Sample, name: str) -> str | None:
+    """A field of a sample that follows from its question, as text; None where it says none."""
+    held = getattr(sample, name)
+    if sample.failed is not None or held is None or held == {}:
         return None
-    rounded = [{k: f"{v:.5f}" for k, v in sorted(each.items())} if isinstance(each, Mapping) else each for each in held]
-    return json.dumps(rounded, default=str)
+    return json.dumps({key: f"{value:.5f}" for key, value in sorted(held.items())}) if name == "floors" else str(held)
 
 
 def _score_names(finished: FinishedCell) -> str | None:
@@ -207,10 +209,9 @@ def _task_key(finished: FinishedCell) -> str:
 def _shifted_or_scaled(cells: Sequence[FinishedCell]) -> Iterator[tuple[str, str]]:
     """Cells whose likelihoods are those of the same targets elsewhere, at other places or times a factor."""
     for group in group_by_key(cells, _target_key).values():
-        rows = [(each, row) for each in group if (row := _likelihoods(each)) is not None]
-        for alike in group_by_key(rows, lambda pair: pair[1].shape).values():
-            if len(alike) > 1:
-                yield from _odd_likelihoods(alike)
+        held = [(each.cell.id, row) for each in group if (row := _likelihoods(each)) is not None]
+        for alike in group_by_key([_Row.of(*each) for each in held], lambda row: row.size).values():
+            yield from _odd_likelihoods(alike)
 
 
 def _target_key(finished: FinishedCell) -> str:
@@ -229,32 +230,51 @@ def _likelihoods(finished: FinishedCell) -> NDArray[np.float64] | None:
     if len(held) < len(rows) or any(sample.failed is not None for sample in finished.samples):
         return None
     joined = np.concatenate(held).astype(np.float64)
-    plain = len(joined) >= MIN_COMPARED_TARGETS and joined.max() <= MAX_NLL_NATS and joined.std() > 0
+    plain = len(joined) >= MIN_SHIFTED_TARGETS and joined.max() <= MAX_NLL_NATS and joined.std() > 0
     return joined if plain else None
 
 
-def _odd_likelihoods(alike: Sequence[tuple[FinishedCell, NDArray[np.float64]]]) -> Iterator[tuple[str, str]]:
-    """Of cells with the same targets those that disagree with most others that they can be compared with."""
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """Likelihoods of a cell, made ready to be compared."""
+
+    cell: str
+    size: int
+    norm: float
+    """Of all likelihoods."""
+    spectrum: NDArray[np.complex128]
+    """Of the likelihoods without spikes, of mean 0 and norm 1."""
+
+    @classmethod
+    def of(cls, cell: str, row: NDArray[np.float64]) -> "_Row":
+        """The row of a cell."""
+        plain = np.minimum(row, np.quantile(row, SPIKE_QUANTILE))
+        plain = plain - plain.mean()
+        length = float(np.linalg.norm(plain)) or 1.0
+        return cls(cell, len(row), float(np.linalg.norm(row)), np.fft.rfft(plain / length))
+
+
+def _odd_likelihoods(rows: Sequence[_Row]) -> Iterator[tuple[str, str]]:
+    """Of cells with the same targets those that disagree with most of the others that they are compared with."""
     against: Counter[str] = Counter()
     said: dict[str, str] = {}
-    for place, (one, row) in enumerate(alike):
-        for other, column in alike[place + 1 :]:
-            if fault := _disagreement(row, column):
-                against.update((one.cell.id, other.cell.id))
-                said |= {one.cell.id: fault, other.cell.id: fault}
+    steps = range(1, min(MAX_NEIGHBOURS, len(rows) // 2) + 1)
+    pairs = {frozenset((place, (place + step) % len(rows))) for place in range(len(rows)) for step in steps}
+    for one, other in ((rows[min(pair)], rows[max(pair)]) for pair in sorted(pairs, key=sorted)):
+        if fault := _disagreement(one, other):
+            against.update((one.cell, other.cell))
+            said |= {one.cell: fault, other.cell: fault}
     most = max(against.values(), default=0)
     yield from ((name, said[name]) for name, count in against.items() if count == most)
 
 
-def _disagreement(one: NDArray[np.float64], other: NDArray[np.float64]) -> str | None:
+def _disagreement(one: _Row, other: _Row) -> str | None:
     """How two rows of likelihoods of the same targets differ as no two methods do."""
-    left, right = (each - each.mean() for each in (one, other))
-    size = float(np.linalg.norm(left) * np.linalg.norm(right))
-    shifted = np.fft.irfft(np.fft.rfft(left) * np.conj(np.fft.rfft(right)), len(one)) / size
+    shifted = np.fft.irfft(one.spectrum * np.conj(other.spectrum), one.size)
     place = int(shifted.argmax())
     if place and shifted[place] > HIGH_CORRELATION and shifted[place] - shifted[0] > HIGHER_BY:
-        return f"likelihoods that are those of the same targets, {min(place, len(one) - place)} places away"
-    scale = math.sqrt(float(one @ one) / float(other @ other))
+        return f"likelihoods that are those of the same targets, {min(place, one.size - place)} places away"
+    scale = one.norm / other.norm
     if shifted[0] > SCALED_CORRELATION and not 1 / MAX_SCALE < scale < MAX_SCALE:
         return f"likelihoods that are those of the same targets times {scale:.2f}"
     return None

@@ -29,17 +29,17 @@ class _KeptGenerate(Generate):
     """A written question, as far as its sample keeps it."""
 
     def __getattribute__(self, name: str) -> Any:
-        return _kept(self, name, Generate, super().__getattribute__)
+        return _kept_field(self, name, Generate, super().__getattribute__)
 
 
 class _KeptChoose(Choose):
     """A choice, as far as its sample keeps it."""
 
     def __getattribute__(self, name: str) -> Any:
-        return _kept(self, name, Choose, super().__getattribute__)
+        return _kept_field(self, name, Choose, super().__getattribute__)
 
 
-def _kept(question: Any, name: str, kind: type, get: Any) -> Any:
+def _kept_field(question: Any, name: str, kind: type, get: Any) -> Any:
     """A field of a question; AttributeError for one that no sample keeps."""
     held: Mapping[str, Any] = get("__dict__").get("_sample", {})
     if name in held:
@@ -51,7 +51,7 @@ def _kept(question: Any, name: str, kind: type, get: Any) -> Any:
 
 def score_faults(cell: Cell, sample: Sample) -> Iterator[str]:
     """Scores of a sample that its task does not give for the stored answer, in words; none where that is not known."""
-    scored = rescored(cell, sample)
+    scored = scored_again(cell, sample)
     if scored is None:
         return
     if (scored.failed is None) != (sample.failed is None):
@@ -64,7 +64,7 @@ def score_faults(cell: Cell, sample: Sample) -> Iterator[str]:
                 yield f"{name} {sample.scores[name]:g}, though its answer gives {value:g}"
 
 
-def rescored(cell: Cell, sample: Sample) -> Sample | None:
+def scored_again(cell: Cell, sample: Sample) -> Sample | None:
     """The sample as its task scores the stored answer; None where that cannot be told."""
     stated = cell.identity.get("task")
     task = _task_of(json.dumps(stated, sort_keys=True)) if isinstance(stated, Mapping) else None
@@ -72,9 +72,9 @@ def rescored(cell: Cell, sample: Sample) -> Sample | None:
         return None
     try:
         if sample.output is not None and sample.hit_room is not None:
-            return task.score(*_written(sample, sample.output, sample.hit_room))
+            return task.score(*_question_and_answer(sample, sample.output, sample.hit_room))
         if "option_nll" in sample.statistics and "expected_option" in sample.facts:
-            return task.score(*_chosen(sample))
+            return task.score(*_choice_and_answer(sample))
     except NOT_SCORABLE:
         return None
     return None
@@ -95,7 +95,7 @@ def _task_of(identity: str) -> Task | None:
     return built if built.edition == version else None
 
 
-def _written(sample: Sample, text: str, hit_room: bool) -> tuple[Generate, GenerateAnswer]:
+def _question_and_answer(sample: Sample, text: str, hit_room: bool) -> tuple[Generate, GenerateAnswer]:
     facts = dict(sample.facts)
     thought, cut = str(facts.pop("thought", "")), bool(facts.pop("thought_cut", False))
     question = _KeptGenerate(index=sample.index, cluster=sample.cluster, prompt=np.empty(0, np.int64), max_new_tokens=0)
@@ -105,7 +105,7 @@ def _written(sample: Sample, text: str, hit_room: bool) -> tuple[Generate, Gener
     return _as_kept(question, sample, facts), answer
 
 
-def _chosen(sample: Sample) -> tuple[Choose, ChooseAnswer]:
+def _choice_and_answer(sample: Sample) -> tuple[Choose, ChooseAnswer]:
     nll = sample.statistics["option_nll"]
     facts = {name: value for name, value in sample.facts.items() if name != "expected_option"}
     question = _KeptChoose(

@@ -43,7 +43,7 @@ def job_name(config: Any) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _planned(page: dict[str, Any]) -> list[dict[str, Any]] | None:
+def _planned_cells(page: dict[str, Any]) -> list[dict[str, Any]] | None:
     """Cells that a job's page names; None where it is of a version that named none."""
     held = page.get("cells")
     return [each for each in held if isinstance(each, dict)] if isinstance(held, list) else None
@@ -51,7 +51,7 @@ def _planned(page: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 def _unnamed_cells(folder: Path, pages: list[dict[str, Any]], cells: Collection[FinishedCell]) -> Iterator[str]:
     """Cells that a run has measured here and no job asked for."""
-    planned = [_planned(page) for page in pages]
+    planned = [_planned_cells(page) for page in pages]
     if any(each is None for each in planned) or not (folder / FORMAT_FILE).is_file():
         return  # of a version that names no cells
     named = {row.get("cell") for each in planned for row in each or ()}
@@ -78,7 +78,7 @@ def _cells_with_costs(file: Path) -> set[str]:
 
 
 def _other_protocols(pages: list[dict[str, Any]], cells: Collection[FinishedCell]) -> Iterator[str]:
-    stated = {row.get("cell"): row.get("protocol") for page in pages for row in _planned(page) or ()}
+    stated = {row.get("cell"): row.get("protocol") for page in pages for row in _planned_cells(page) or ()}
     for each in cells:
         said = stated.get(each.cell.id)
         if said is not None and said != each.cell.protocol:

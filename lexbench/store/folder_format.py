@@ -15,7 +15,7 @@ from lexbench.core.files import read_object, write_text
 from lexbench.core.values import is_whole
 from lexbench.core.version import full_version
 
-FORMAT = 2
+FOLDER_FORMAT = 2
 """1: until 2026-11-28. 2: samples have the hash of their question and a checksum, an unfinished cell's also a cost."""
 FORMAT_FILE = Path("cells/.needs_a_newer_lexbench.parquet.format/format.json")
 
@@ -29,10 +29,10 @@ def check_format(folder: Path) -> None:
     stated = held.get("format")
     if not isinstance(stated, int) or not is_whole(stated, 1):
         raise ConfigError(f"{file} must name a format: delete it where no newer lexbench has written the folder")
-    if stated > FORMAT:
+    if stated > FOLDER_FORMAT:
         by = held.get("lexbench")
         raise ConfigError(
-            f"run folder {folder} has format {stated}, and this lexbench, {full_version()}, knows none above {FORMAT}: "
+            f"run folder {folder} has format {stated}, and this lexbench, {full_version()}, knows none above {FOLDER_FORMAT}: "
             f"use the lexbench that wrote it{f', {by}' if isinstance(by, str) else ''}"
         )
 
@@ -41,5 +41,5 @@ def write_format(folder: Path) -> None:
     """Say in a run folder that it has this format, unless it says so."""
     file = folder / FORMAT_FILE
     if not file.exists():
-        page = {"format": FORMAT, "lexbench": full_version()}
+        page = {"format": FOLDER_FORMAT, "lexbench": full_version()}
         write_text(file, f"{json.dumps(page)}\n")

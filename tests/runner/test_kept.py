@@ -211,6 +211,7 @@ def test_an_answer_that_was_changed_in_the_file_is_asked_again(tmp_path: Path, m
     assert with_checksum(before.samples[1]).checksum == before.samples[1].checksum
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_no_second_of_its_answers(tmp_path: Path) -> None:
     """Each answer takes a tenth of a second: those before and after the kill."""
     slow = slow_backend(tmp_path)

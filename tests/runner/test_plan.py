@@ -364,10 +364,8 @@ def test_the_job_is_kept_with_what_it_is_measured_with_and_its_cells(tmp_path: P
     assert page["config"]["n"] == 2 and page["config"]["lengths"] == [64]
     measured = {"model_revision": "abc", "backend": "1.0", "dtype": "float32", "kernel": "eager"}
     assert page["provenance"].items() >= {**measured, "corpus_fingerprint": asked.corpus.fingerprint}.items()
-    assert page["cells"] == [
-        {"cell": cell.id, "method": str(cell.method), "task": "last_segment", "length": 64, "seed": 0, "tokens": 128}
-        for cell in cells
-    ]
+    about = {"task": "last_segment", "length": 64, "seed": 0, "tokens": 128, "protocol": cells[0].protocol}
+    assert page["cells"] == [{"cell": cell.id, "method": str(cell.method), **about} for cell in cells]
     write_job_file(Store(tmp_path), asked, facts, cells)
     assert len(list((tmp_path / "jobs").iterdir())) == 1
     passkey = job([64], ("passkey",), seeds=[0])

@@ -10,7 +10,7 @@ from lexbench.commands import main
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import clear_leftovers
 from lexbench.core.version import __version__, commit_of, full_version
-from lexbench.store.folder_format import FORMAT, FORMAT_FILE
+from lexbench.store.folder_format import FOLDER_FORMAT, FORMAT_FILE
 from lexbench.store.store import Store
 from tests.report.fake_run import finished, keep
 
@@ -23,7 +23,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_folder_in_which_a_cell_begins_has_the_format_of_this_version(tmp_path: Path) -> None:
     keep(tmp_path / "new", [finished("passkey", "none", 256)])
-    assert json.loads((tmp_path / "new" / FORMAT_FILE).read_text()) == {"format": FORMAT, "lexbench": full_version()}
+    assert json.loads((tmp_path / "new" / FORMAT_FILE).read_text()) == {
+        "format": FOLDER_FORMAT,
+        "lexbench": full_version(),
+    }
     Store(tmp_path / "empty")
     assert not (tmp_path / "empty").exists()
 
@@ -43,11 +46,11 @@ def test_a_folder_of_a_newer_format_is_refused_in_one_line_and_stays_as_it_is(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(tmp_path, [finished("passkey", "none", 256)])
-    (tmp_path / FORMAT_FILE).write_text(json.dumps({"format": FORMAT + 1, "lexbench": "9.9.9+g12345678"}))
+    (tmp_path / FORMAT_FILE).write_text(json.dumps({"format": FOLDER_FORMAT + 1, "lexbench": "9.9.9+g12345678"}))
     before = contents(tmp_path)
     assert main.main([word.format(tmp_path) for word in words]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert f"has format {FORMAT + 1}" in said and "9.9.9+g12345678" in said
+    assert f"has format {FOLDER_FORMAT + 1}" in said and "9.9.9+g12345678" in said
     assert contents(tmp_path) == before
 
 
