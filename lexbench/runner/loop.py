@@ -54,8 +54,7 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
             if sample.failed is None:
                 first = first or sample
                 if fault := score_keys_differ((first, sample)):
-                    task = type(cell.step.task.obj).__name__
-                    raise Deferred(f"{task}.score gave {fault}: give it for every sample, or say failed")
+                    raise Deferred(explain_scores(cell, fault, stored=first.index in done))
             run.store.append(cell, sample)
             run.progress.count_sample(cell)
             clock.count(sample.tokens)
@@ -71,3 +70,14 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
         if finished or peak is not None:  # a worker may die with its last answer given: only its memory is unknown
             run.record_cost(cell, clock, peak or MemoryPeak(bytes=None, own=False))
     run.end_cell(cell, seconds if finished and not done else None)
+
+
+def explain_scores(cell: OpenCell, fault: str, stored: bool) -> str:
+    """Why samples with different scores make no cell; `stored`: some are of an earlier run, of any version."""
+    task = type(cell.step.task.obj).__name__
+    if stored:
+        return (
+            f"{task}.score gave {fault}, one of them stored by an earlier run: raise the version of {task}, or delete "
+            f"cells/{cell.id}.jsonl to measure all of them"
+        )
+    return f"{task}.score gave {fault}: give it for every sample, or say failed"

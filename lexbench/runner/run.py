@@ -16,6 +16,7 @@ from lexbench.runner.queue import CellQueue
 from lexbench.runner.reuse import Twins, cells_with_fewer_questions, is_same_question
 from lexbench.stats import costs
 from lexbench.stats.costs import Cost
+from lexbench.stats.rescore import rescore_cell
 from lexbench.store.store import Store
 
 _twins = Twins()
@@ -114,7 +115,8 @@ class RunState:
             for question in questions_of(smaller.n)
             if question.index in asked and is_same_question(question, asked[question.index])
         }
-        adopted = [sample for sample in found[0].samples if sample.index in same and sample.failed is None]
+        held = rescore_cell(found[0]).samples  # of a version that gave fewer scores
+        adopted = [sample for sample in held if sample.index in same and sample.failed is None]
         for sample in adopted:
             self.store.append(cell, sample)
         if len(adopted) == len(found[0].samples) and (cost := self._costs.get(smaller.id)):
