@@ -52,8 +52,7 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
             if sample.failed is None:
                 first = first or sample
                 if fault := score_keys_differ((first, sample)):
-                    task = type(cell.step.task.obj).__name__
-                    raise Deferred(f"{task}.score gave {fault}: give it for every sample, or say failed")
+                    raise Deferred(explain_scores(cell, fault, stored=first.index in done))
             run.store.append(cell, sample, clock.count(sample.index, sample.tokens))
             run.progress.count_sample(cell)
         run.store.finish(cell, [question.index for question in questions])
@@ -68,3 +67,14 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
     if finished or (refused and peak is not None):
         run.record_cost(cell, clock, peak or MemoryPeak(bytes=None, own=False))
     run.end_cell(cell, seconds if finished and not done else None)
+
+
+def explain_scores(cell: OpenCell, fault: str, stored: bool) -> str:
+    """Why samples with different scores make no cell; `stored`: some are of an earlier run, of any version."""
+    task = type(cell.step.task.obj).__name__
+    if stored:
+        return (
+            f"{task}.score gave {fault}, one of them stored by an earlier run: raise the version of {task}, or delete "
+            f"cells/{cell.id}.jsonl to measure all of them"
+        )
+    return f"{task}.score gave {fault}: give it for every sample, or say failed"

@@ -20,6 +20,7 @@ from lexbench.runner.queue import CellQueue
 from lexbench.runner.reuse import Twins, cells_with_fewer_questions
 from lexbench.stats import costs
 from lexbench.stats.costs import Cost
+from lexbench.stats.rescore import rescore_cell
 from lexbench.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,10 @@ class RunState:
         if smaller is None or not found or found[0].refused is not None:
             return
         answered = [sample for sample in found[0].samples if sample.failed is None]
-        adopted = self._trusted_samples(cell, answered, questions, model, tokenizer)
+        trusted = self._trusted_samples(cell, answered, questions, model, tokenizer)
+        # With the scores that a version which gave fewer did not store.
+        told = {sample.index: sample for sample in rescore_cell(found[0]).samples}
+        adopted = [told[sample.index] for sample in trusted]
         cost = self._costs.get(smaller.id)
         known = cost.samples() if cost else {}
         for sample in adopted:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
@@ -52,3 +53,17 @@ def test_a_state_is_as_before_behind_a_second_reading_of_its_last_tokens() -> No
     assert state.tokens == 4
     for held in (state.cache.layers[0].keys, state.cache.layers[0].values):
         assert held.flatten().tolist() == [1, 2, 3, 4]
+
+
+def test_a_branch_gives_back_what_a_window_has_dropped() -> None:
+    """Three keys are seen; behind the branch the next token sees those that it would have seen without it."""
+    config = transformers.MistralConfig(num_hidden_layers=1, sliding_window=3, num_attention_heads=1, hidden_size=1)
+    states = [KeyValueState(config), KeyValueState(config)]
+    for state in states:
+        state.read(tower, torch.tensor([[1, 2, 3, 4]]))
+    with states[0].branch() as other:
+        other.read(tower, torch.tensor([[7, 8, 9]]))
+        assert other.cache.layers[0].keys.flatten().tolist() == [8, 9]
+    assert [state.tokens for state in states] == [4, 4]
+    assert [state.cache.layers[0].keys.flatten().tolist() for state in states] == [[3, 4], [3, 4]]
+    assert [state.cache.layers[0].get_seq_length() for state in states] == [4, 4]

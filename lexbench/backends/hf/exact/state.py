@@ -291,11 +291,8 @@ class KeyValueState(TextState):
         sliding = [layer for layer in self.cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
         held = [(layer, dict(vars(layer))) for layer in sliding]  # `update` makes new tensors
         yield self
-        if not held:
-            self.cut(before)
-            return
-        for layer in self.cache.layers:
-            if not isinstance(layer, DynamicSlidingWindowLayer):
+        for layer in self.cache.layers if before < self.tokens else ():  # a cut by 0 removes all in older releases
+            if layer not in sliding:
                 layer.crop(before - self.tokens)
         for layer, fields in held:
             vars(layer).clear()

@@ -41,8 +41,9 @@ MIN_REUSED_PROMPT_SHARE = 0.25
 rest of 4,096 tokens on a CPU takes 0.7 of the time of all where a quarter is shared, 0.6 with a half, 0.15 with nine
 tenths (processor time beside other work); 1.0, 0.8 and 0.15 with a stock kernel and its mask, if ours does not fit."""
 MIN_MASKED_PAIRS = 1 << 15
-"""Fewest pairs of a further token and an earlier one for which a text is continued by our attention function: a mask
-for fewer costs little. With 20 tokens behind 8,192 a stock kernel with its mask takes 2.5 times as long on a CPU."""
+"""Fewest pairs of a further token and an earlier one, in all texts of a batch, for which texts are continued by our
+attention function: a mask for fewer costs little. With 20 tokens behind 8,192 a stock kernel with its mask takes 2.5
+times as long on a CPU."""
 REPEAT_TRIAL_CACHE_TOKENS = 1024
 """Tokens that a cache has room for while repeated steps are tried."""
 ATTENTION_KERNELS = ("auto", "lexbench", "merged", "triton")
@@ -386,7 +387,7 @@ class Reader:
                 isinstance(state, KeyValueState)
                 and not state.pads
                 and further > 1
-                and further * earlier >= MIN_MASKED_PAIRS
+                and len(tokens) * further * earlier >= MIN_MASKED_PAIRS
             ):
                 placement = self._continued_by(number)
             # Not between pieces of one text: to install forgets what the prompt has set, ranks of heads and grown
