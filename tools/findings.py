@@ -188,12 +188,12 @@ keys of five digits, one a text, at each length. *Copied whole*: the answer begi
 number. *Tokens in place*: digits of the answer's first number that equal those of the key, each at its own place, of
 32 x 5. *By other keys*: what the same answers get by the keys of the other 31 texts, which is what an answer gets
 that saw no key. *Reached*: the key stands anywhere in the answer; a text has one key. *Chosen*: the key is the
-likeliest of 32 candidates{trial}. Control: within T the unmodified model copies 32 of 32. Settings follow the length
+likeliest of 32 candidates. {trial}Control: within T the unmodified model copies 32 of 32. Settings follow the length
 (factor 8 at 2,048). Brackets hold 95 % intervals. Samples: `samples/lexlet.parquet`.
 
 ## At 2,048 tokens, eight times the trained length
 """
-TRIAL_NOTE = ", in a trial of five methods whose other candidates were the keys of the other samples"
+TRIAL_NOTE = "It is of a trial of\nfive methods, whose other candidates were the keys of the other samples. "
 
 
 GARBLED = ("yarn", "longrope2", "yarn_paper")
