@@ -26,7 +26,7 @@ from tools import keep_samples, recompute, smollm2_page
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
 SAMPLES = REFERENCE / "samples" / "lexlet.parquet"
-MEASURED = REFERENCE / "samples" / "lexlet_keys.parquet"
+MEASURED = recompute.MEASURED_KEYS
 PAGE = REFERENCE / "keys.md"
 LENGTHS = (128, 256, 512, 1024, 2048)
 TRAINED, LONG = 256, 2048
@@ -39,8 +39,10 @@ TRIAL_CHOSEN = {"rerope": 32, "yarn": 28, "ntk": 6, "none": 2, "pi": 0}
 def chosen(method: str) -> tuple[float, int] | None:
     """Keys chosen at 8T, and of how many; measured, or else of the trial. None: neither."""
     if MEASURED.exists():
-        found = recompute.read_cells(MEASURED).get(("passkey", "lexlet", method, LONG))
-        return None if found is None else (found.values("chosen").sums.sum(), len(found.rows))
+        if ("passkey", "lexlet", method, LONG) not in recompute.read_cells(MEASURED):
+            return None
+        found = recompute.lexlet_keys("chosen", method, LONG)
+        return float(found.sums.sum()), len(found.sums)
     return (TRIAL_CHOSEN[method], 32) if method in TRIAL_CHOSEN else None
 
 
@@ -100,8 +102,8 @@ def agreement(methods: Sequence[str]) -> Agreement:
 class Lexlet:
     """All that the sentences need of lexlet."""
 
-    def __init__(self) -> None:
-        cells = keep_samples.read_cells(SAMPLES)
+    def __init__(self, file: Path = SAMPLES) -> None:
+        cells = keep_samples.read_cells(file)
         self.cells = {(each.cell.task, each.cell.method, each.cell.length): each for each in cells}
         at_long = sorted({str(each.cell.method) for each in cells if each.cell.length == LONG})
         self.methods = sorted(at_long, key=lambda each: (-self.whole(each), -self.digits(each), self.loss(each)))
@@ -121,11 +123,11 @@ class Lexlet:
 
     def whole(self, method: str, length: int = LONG) -> int:
         """Keys copied whole, of 32."""
-        return round(recompute.lexlet_keys("copied whole", method, length).sums.sum())
+        return round(float(recompute.lexlet_keys("copied whole", method, length).sums.sum()))
 
     def digits(self, method: str, length: int = LONG) -> int:
         """Digits in place, of 160."""
-        return round(recompute.lexlet_keys("tokens in place", method, length).sums.sum())
+        return round(float(recompute.lexlet_keys("tokens in place", method, length).sums.sum()))
 
     def by_other_keys(self, method: str) -> float:
         """Digits that would be in place by the key of another text, of 160."""
@@ -156,18 +158,23 @@ def keys_page(lexlet: Lexlet) -> str:
         values = [interval_cell(passkey, name, of) for name, of in (("accuracy", 32), ("in_place", 160))]
         reached = interval_cell(passkey, "reached", 32)
         loss = interval_cell(lexlet.cell("last_segment", method, LONG), "nll", 0)
-        rows.append([method, loss, *values, f"{lexlet.by_other_keys(method):.1f}", reached, chosen_text(method)])
+        rows.append([method, loss, *values, f"{lexlet.by_other_keys(method):.1f} of 160", reached, chosen_text(method)])
     lines = [PAGE_HEAD.format(trial="" if MEASURED.exists() else TRIAL_NOTE), *markdown_columns(heads, rows)]
-    for title, metric, of in (("Tokens in place, of 160", "in_place", 160), ("Copied whole, of 32", "accuracy", 32)):
-        columns = [
-            [interval_cell(lexlet.cell("passkey", method, length), metric, of) for length in LENGTHS]
+    tables = [
+        ("Tokens in place, of 160", "in_place", 160, lexlet.cell),
+        ("Copied whole, of 32", "accuracy", 32, lexlet.cell),
+    ]
+    if MEASURED.exists():
+        measured = Lexlet(MEASURED)
+        tables.append(("Chosen, of 32", "chosen", 32, measured.cell))
+    names = [f"{length} ({length / TRAINED:g}x)" for length in LENGTHS]
+    for title, metric, of, cell in tables:
+        rows = [
+            [method, *(interval_cell(cell("passkey", method, length), metric, of) for length in LENGTHS)]
             for method in lexlet.methods
+            if metric != "chosen" or chosen(method)
         ]
-        names = [f"{length} ({length / TRAINED:g}x)" for length in LENGTHS]
-        lines += ["", f"## {title}", ""]
-        lines += markdown_columns(
-            ["method", *names], [[m, *row] for m, row in zip(lexlet.methods, columns, strict=True)]
-        )
+        lines += ["", f"## {title}", "", *markdown_columns(["method", *names], rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -181,12 +188,12 @@ keys of five digits, one a text, at each length. *Copied whole*: the answer begi
 number. *Tokens in place*: digits of the answer's first number that equal those of the key, each at its own place, of
 32 x 5. *By other keys*: what the same answers get by the keys of the other 31 texts, which is what an answer gets
 that saw no key. *Reached*: the key stands anywhere in the answer; a text has one key. *Chosen*: the key is the
-likeliest of 32 candidates{trial}. Control: within T the unmodified model copies 32 of 32. Settings follow the length
+likeliest of 32 candidates. {trial}Control: within T the unmodified model copies 32 of 32. Settings follow the length
 (factor 8 at 2,048). Brackets hold 95 % intervals. Samples: `samples/lexlet.parquet`.
 
 ## At 2,048 tokens, eight times the trained length
 """
-TRIAL_NOTE = ", in a trial of five methods whose other candidates were the keys of the other samples"
+TRIAL_NOTE = "It is of a trial of\nfive methods, whose other candidates were the keys of the other samples. "
 
 
 GARBLED = ("yarn", "longrope2", "yarn_paper")

@@ -165,7 +165,8 @@ def _sample_of(row: Mapping[str, Any]) -> Sample:
         output=row["output"],
         depth=row["depth"],
         floors=json.loads(row["floors"] or "{}"),
-        facts=json.loads(row["facts"] or "{}") | ({} if row["expected"] is None else {"expected": row["expected"]}),
+        facts=json.loads(row["facts"] or "{}")
+        | {fact: row[name] for name, fact in (("expected", "expected"), ("keys", "keys_in_text")) if row[name]},
     )
 
 

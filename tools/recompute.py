@@ -26,6 +26,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
+MEASURED_KEYS = REFERENCE / "samples" / "lexlet_keys.parquet"
+"""Keys chosen on lexlet, once they are measured."""
 RESAMPLES = 10_000
 SHARES = {"accuracy", "contains", "exact", "in_place", "reached", "chosen", "forced"}
 Row = Mapping[str, Any]
@@ -390,6 +392,8 @@ def lexlet_keys(metric: str, method: str, length: int) -> Values:
     cells = read_cells(REFERENCE / SAMPLES["lexlet"])
     if metric == "loss":
         return cells["last_segment", "lexlet", method, length].values("nll")
+    if metric == "chosen":
+        return read_cells(MEASURED_KEYS)["passkey", "lexlet", method, length].values("chosen")
     cell = cells["passkey", "lexlet", method, length]
     if metric in ("tokens in place", "by other keys"):
         return digits_in_place(cell, metric == "by other keys")
@@ -401,7 +405,9 @@ def find_in_keys(table: Table, column: int, label: str) -> tuple[Values, float] 
     heading, head = table.headings[-1].lower(), table.head[column]
     if by_length := re.fullmatch(r"(\d+) \([\d.]+x\)", head):
         return lexlet_keys(heading.split(",")[0], label, int(by_length[1])), 1.0
-    return None if head.startswith("chosen") else (lexlet_keys(head, label, 2048), 1.0)
+    if head == "chosen" and not MEASURED_KEYS.exists():
+        return None  # of a trial
+    return lexlet_keys(head, label, 2048), 1.0
 
 
 def find_in_leaderboard(table: Table, column: int, label: str) -> tuple[Values, float] | None:

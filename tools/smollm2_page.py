@@ -357,8 +357,8 @@ def prediction_rows(found: Places, pairs: Compared) -> Iterator[list[str]]:
         if (method, TWICE) in losses:
             gap = paired_difference(losses["none", TRAINED].outcomes, losses[method, TWICE].outcomes, "nll")
             yield _loss_row(said, gap, least, most)
-    if ("pi(factor=2.0)", TRAINED) in losses:
-        gap = paired_difference(losses["none", TRAINED].outcomes, losses["pi(factor=2.0)", TRAINED].outcomes, "nll")
+    for name in (name for name, length in losses if length == TRAINED and name.startswith("pi(")):
+        gap = paired_difference(losses["none", TRAINED].outcomes, losses[name, TRAINED].outcomes, "nll")
         yield _loss_row("the price of pi is above 0", gap, 1e-9, math.inf)
     for one, other, least, most, said in PAIR_PREDICTIONS:
         if (one, TWICE) in losses and (other, TWICE) in losses:

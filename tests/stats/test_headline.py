@@ -151,6 +151,7 @@ def test_a_method_that_has_the_best_ones_loss_and_finds_less_stands_beside_it() 
     assert "under yarn 1 of 12, at a loss that is not told apart" in headline_sentence(only(*worse, *cells))
 
 
+@pytest.mark.slow
 def test_a_loss_whose_interval_leaves_out_0_is_told_and_of_several_the_nearest_is_named() -> None:
     """lexlet: entropy_abf and jet_long are right in 0 of 32. Their loss minus rerope's: +0.081 [+0.002, +0.157], where
     p is 0.065, and +0.006 [-0.072, +0.100]."""
