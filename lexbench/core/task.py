@@ -189,7 +189,7 @@ class GenerateAnswer:
     thought: str = ""
     """The thought in front of the answer, without its markers; no part of `tokens` and `text`."""
     thought_cut: bool = False
-    """Whether the budget ended in thought, so that there is no answer."""
+    """Whether there is no answer behind the thought: its budget ended, or the model stopped in it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
