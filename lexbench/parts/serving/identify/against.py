@@ -84,11 +84,16 @@ def compare_servers(model: Model, one: Mapping[str, Any], other: Mapping[str, An
         model: whose tokenizer both have.
         one: config of the first server's backend.
         other: config of the second one's.
+
+    Raises Refused where one contradicts itself.
     """
     length = _length(model)
     far = far_length(model, length, N_COMPARED_TEXTS)
     with _open(model, one, far) as first, _open(model, other, far) as second:
         pair = first, second
+        for each in pair:
+            assert isinstance(each, OpenAI), "both are servers"
+            each.check_consistent()
         texts = texts_of_job(texts_job(model, None, one, length, N_COMPARED_TEXTS, 0), first.tokenizer)
         try:
             found, route = _differences_of_prompts(pair, texts, length - 1), PROMPT_ROUTE

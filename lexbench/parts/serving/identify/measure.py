@@ -232,6 +232,7 @@ def measure_texts(
             "revision": loaded.revision,
             "version": loaded.version,
             "vocabulary": loaded.tokenizer.vocabulary,
+            "tokenizer": loaded.tokenizer.fingerprint,
             "corpus": job.corpus.label,
             "labels": labels,
             "opening": plan.opening,

@@ -215,6 +215,11 @@ class OpenAI(Completions, Backend):
             self._mixed_up = refusal.reason
             raise
 
+    def check_consistent(self) -> None:
+        """Refused if the server's likelihoods were seen to contradict what it writes."""
+        if self._dialect.able.contradicts:
+            raise Refused(f"{self._server.url} {self._dialect.able.odd}")
+
     def check_greedy(self) -> None:
         """Refused if the server was seen not to write the likeliest tokens."""
         self._dialect.check_greedy()
