@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model, revision_of
+from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model, weights_fingerprint
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core import registry
@@ -180,23 +181,25 @@ def test_a_pack_of_format_4_needs_no_checksum(tmp_path: Path) -> None:
 LEXLET = read_model({**registry.read_named_config("model", "lexlet"), "name": "lexlet"})
 
 
-def test_a_pack_is_of_one_tokenizer_and_one_revision(tmp_path: Path) -> None:
+def test_a_pack_is_of_one_tokenizer_and_of_the_same_weights(tmp_path: Path) -> None:
+    """A release with another config has the same weights; another checkpoint of the same tokenizer has others."""
     folder = locate_checkpoint("lexbench:lexlet")
     tokenizer = load_tokenizer(folder, LEXLET.bos)
     about = {"model": "lexlet", "vocabulary": tokenizer.vocabulary, "tokenizer": tokenizer.fingerprint}
-    about["revision"] = revision_of(LEXLET, folder)
+    about["weights"] = weights_fingerprint(folder)
     check_model(LEXLET, about, Path("a.npz"))
-    check_model(LEXLET, {**about, "model": "its other name"}, Path("a.npz"))
-    old = {name: value for name, value in about.items() if name != "tokenizer"}
-    check_model(LEXLET, old, Path("a.npz"))
+    check_model(LEXLET, {"model": "lexlet", "vocabulary": tokenizer.vocabulary}, Path("a.npz"))  # of format 4
+    release = shutil.copytree(folder, tmp_path / "release")
+    config = json.loads((release / "config.json").read_text())
+    (release / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
+    check_model(replace(LEXLET, name="local", path=str(release)), about, Path("a.npz"))
     for changed, said in (
         ({"tokenizer": "0123456789abcdef"}, r"a\.npz is of lexlet, another tokenizer: give its model=NAME"),
         ({"vocabulary": 9}, "another tokenizer"),
         (
-            {"model": "gpt9", "revision": "0123"},
-            r"is of revision 0123 of gpt9, lexlet here has [0-9a-f]+: give its mod",
+            {"model": "gpt9", "weights": "0123"},
+            r"is of gpt9 with weights 0123, lexlet here has [0-9a-f]+: give its mod",
         ),
-        ({"model": "gpt9", "revision": None}, "is of gpt9, not of lexlet: give its model=NAME"),
     ):
         with pytest.raises(ConfigError, match=said):
             check_model(LEXLET, {**about, **changed}, Path("a.npz"))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.checkpoints.checkpoint import folder_of, weights_fingerprint
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.console import Lines, must_hide_bar
@@ -233,6 +234,7 @@ def measure_texts(
             "version": loaded.version,
             "vocabulary": loaded.tokenizer.vocabulary,
             "tokenizer": loaded.tokenizer.fingerprint,
+            "weights": weights_fingerprint(folder_of(job.model)),
             "corpus": job.corpus.label,
             "labels": labels,
             "opening": plan.opening,

@@ -28,7 +28,7 @@ from lexbench.parts.serving.openai.trials import (
     find_slips,
     write_between_words,
 )
-from lexbench.parts.serving.openai.whole_prompt import find_cut
+from lexbench.parts.serving.openai.whole_prompt import UNKNOWN_CUT, find_cut
 
 MAX_STOP_STRINGS = 4
 """Most stop strings that the interface accepts."""
@@ -123,13 +123,20 @@ class Dialect:
         self._try_writing_and_reading(None)
         self._trying = False
 
-    def try_at(self, length: int) -> None:
-        """Try the server on prompts that have, with their answers, `length` tokens; `able` holds what is found."""
+    def try_at(self, length: int, sees_all: bool = True) -> None:
+        """Try the server on prompts that have, with their answers, `length` tokens; `able` holds what is found.
+
+        Args:
+            length: tokens.
+            sees_all: a layer of the model sees all keys, so that what is far back changes answers.
+        """
         self._trying = True
         try:
             self._try_writing_and_reading(length)
             if not (self.able.sampled or self.able.contradicts):
                 cut, unknown = find_cut(self, length)
+                if cut and not sees_all:
+                    cut, unknown = "", UNKNOWN_CUT
                 ranks = "" if any(each.ranked for each in self._drawn) else "whether it writes the likeliest tokens"
                 self.able = replace(self.able, cut=cut, unknown=" and ".join(filter(None, (ranks, unknown))))
         finally:
