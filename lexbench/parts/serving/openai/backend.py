@@ -209,9 +209,9 @@ class OpenAI(Completions, Backend):
         longest = max((question.length for question in questions), default=0)
         if self._longest is None or longest < GREATEST_LENGTH_SHARE * self._longest:
             return found
-        return self._checked(questions, found)
+        return self._answer_and_check(questions, found)
 
-    def _checked(self, questions: Sequence[AnyQuestion], found: Iterator[Answer]) -> Iterator[Answer]:
+    def _answer_and_check(self, questions: Sequence[AnyQuestion], found: Iterator[Answer]) -> Iterator[Answer]:
         """The answers, of which some are asked again; later cells are refused, too, where the server mixes them up."""
         try:
             yield from check_again(questions, found, self._answer_of, self._server.url)

@@ -136,7 +136,7 @@ class Replies:
                 [one.get("logprob") for one in _dicts(each.get("top_logprobs"))] for each in places
             ]
         else:
-            written, named = _listed(given.get("token_logprobs")), _listed(given.get("top_logprobs"))
+            written, named = _as_list(given.get("token_logprobs")), _as_list(given.get("top_logprobs"))
             rows = [[*each.values()] if isinstance(each, dict) else [] for each in named]
         if not written or not all(map(_is_log_probability, written)):
             return []
@@ -193,12 +193,12 @@ def _is_log_probability(value: Any) -> bool:
     return _is_finite_logprob(value) and value <= MAX_LOG_PROBABILITY
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in _listed(value) if isinstance(each, dict)]
+    return [each for each in _as_list(value) if isinstance(each, dict)]
 
 
 def _without_byte_letters(name: str) -> str:

@@ -31,7 +31,7 @@ def find_cut(dialect: TrialRequests, length: int) -> tuple[str, str]:
     tokens = text_tokens(dialect.tokenizer, length - N_DRAWN_TOKENS, FIRST_WORD)
     try:
         base, again = (dialect.draw(tokens, N_DRAWN_TOKENS) for _ in range(2))
-        found = [(where, dialect.draw(other, N_DRAWN_TOKENS)) for where, other in _exchanged(dialect, tokens)]
+        found = [(where, dialect.draw(other, N_DRAWN_TOKENS)) for where, other in _exchange_tokens(dialect, tokens)]
         noise = distance_of_drawn(base, again)
         alike = [where for where, other in found if distance_of_drawn(base, other) <= MAX_NOISE_RATIO * noise]
         if not alike:
@@ -53,7 +53,7 @@ def find_cut(dialect: TrialRequests, length: int) -> tuple[str, str]:
     )
 
 
-def _exchanged(dialect: TrialRequests, tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
+def _exchange_tokens(dialect: TrialRequests, tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
     """The prompt with another token in one place, and that place in words, as far as it can be sent."""
     prefix = len(dialect.tokenizer.prefix)
     places = {"its first token": 0, "its first word": prefix, "the token in its middle": len(tokens) // 2}
