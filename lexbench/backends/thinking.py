@@ -1,6 +1,7 @@
 """Chat models that may think: how they are asked, and a thought and an answer, each with its own budget."""
 
 import bisect
+import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -14,6 +15,24 @@ from lexbench.core.task import Frame, Generate, GenerateAnswer, Tokenizer, Token
 
 THOUGHT_MARKERS = ("<think>", "</think>")
 THINKING_MODES = ("none", "free", "budget")
+THOUGHT_TAG_NAME = r"\|?((begin|start|end)_of_|\w+:)?(think|thinking|thought|reasoning)\|?"
+OPENING_PATTERN = re.compile(
+    rf"\s*([<\[\u25c1](?!\|?end){THOUGHT_TAG_NAME}[>\]\u25b7]"
+    r"|(<\|start\|>assistant)?<\|channel\|?>\s*(analysis|commentary|thought)\s*(<\|message\|>)?)",
+    re.IGNORECASE,
+)
+"""Beginning of a text with a tag that opens a thought, or with the channel of one."""
+NAKED_CHANNEL_PATTERN = re.compile(r"\s*analysis(?=[A-Z])")
+"""The same of a text without its special tokens."""
+CLOSING_PATTERN = re.compile(
+    rf"[<\[\u25c1](/|(?=\|?end)){THOUGHT_TAG_NAME}[>\]\u25b7]"
+    r"|(<\|end\|>)?(<\|start\|>assistant)?<\|channel\|>\s*final\s*<\|message\|>|<channel\|>|assistantfinal",
+    re.IGNORECASE,
+)
+"""End of such a thought: a closing tag, or the channel of the answer."""
+ANSWER_CHANNEL_PATTERN = re.compile(r"\s*(<\|start\|>assistant)?<\|channel\|>\s*final\s*<\|message\|>")
+ANSWER_END_PATTERN = re.compile(r"<\|(return|end)\|>\s*$")
+"""Before and behind an answer in a channel."""
 THOUGHT_ANSWER_GAP = "\n\n"
 """Between a thought and first words of the answer."""
 
@@ -121,22 +140,62 @@ def drop_thought(written: GenerateAnswer, tokenizer: Tokenizer, form: Form) -> G
 
     Refused where the thought has taken all tokens of the answer.
     """
-    begin, end = form.markers
-    if not written.text.lstrip().startswith(begin):
+    found = find_thought(written.text, form)
+    if found is None:
         return written
-    thought = _thought(written.text, form)
-    if end not in written.text or (thought and written.hit_room):
+    if not found.ended or (found.thought and written.hit_room):
         raise Refused(
-            f"the model writes a thought ({begin}) in place of the answer: set backend.chat=true backend.thinking=free "
-            "backend.thought=2048"
+            f"the model writes a thought ({found.begin}) in place of the answer: set backend.chat=true "
+            "backend.thinking=free backend.thought=2048"
         )
-    size = _tokens_up_to_marker(written.tokens, end, tokenizer)
+    size = _tokens_up_to_marker(written.tokens, written.text[: found.answer_start], tokenizer)
     tokens = written.tokens[size:]
-    return replace(written, tokens=tokens, text=tokenizer.decode(tokens).lstrip(), thought=thought)
+    return replace(written, tokens=tokens, text=tokenizer.decode(tokens).lstrip(), thought=found.thought)
+
+
+@dataclass(frozen=True)
+class FoundThought:
+    """A thought at the beginning of a text."""
+
+    begin: str
+    """What opens it; empty: a template did, or only the channel of an answer was written."""
+    thought: str
+    """Without markers."""
+    ended: bool
+    answer_start: int
+    """Place of the answer in the text; its end where the thought has not ended."""
+
+
+def find_thought(text: str, form: Form, last: bool = False) -> FoundThought | None:
+    """The thought at the beginning of a text: between the form's markers, other tags of thoughts, or in a channel.
+
+    Args:
+        text: that a model has written.
+        form: with the markers.
+        last: the thought ends at the last end marker, and may have been opened by a template, so that only its end
+            is seen; False: it ends at the first.
+    """
+    begin, end = form.markers
+    stripped = text.lstrip()
+    place = (text.rfind(end) if last else text.find(end)) if last or stripped.startswith(begin) else -1
+    if place >= 0:
+        thought = text[:place].strip().removeprefix(begin).strip()
+        return FoundThought(begin, thought, True, place + len(end))
+    if stripped.startswith(begin):
+        return FoundThought(begin, stripped.removeprefix(begin).strip(), False, len(text))
+    if found := ANSWER_CHANNEL_PATTERN.match(text):
+        return FoundThought("", "", True, found.end())
+    opened = OPENING_PATTERN.match(text) or NAKED_CHANNEL_PATTERN.match(text)
+    if opened is None:
+        return None
+    closing = [*CLOSING_PATTERN.finditer(text, opened.end())]
+    closed = closing[-1 if last else 0] if closing else None
+    thought = text[opened.end() : closed.start() if closed else len(text)].strip()
+    return FoundThought(opened[0].strip(), thought, closed is not None, closed.end() if closed else len(text))
 
 
 def _tokens_up_to_marker(ids: Tokens, end: str, tokenizer: Tokenizer) -> int:
-    """Number of tokens up to the marker: it may be several tokens, or share one with the text behind it."""
+    """Number of tokens up to a marker, or a text that ends in it: it may share a token with the text behind it."""
     sizes = range(1, len(ids) + 1)
     return sizes[bisect.bisect_left(sizes, True, key=lambda size: end in tokenizer.decode(ids[:size]))]
 
@@ -173,7 +232,8 @@ def think_then_answer(
         ids = ids[: _tokens_up_to_marker(ids, end, tokenizer)]
     thought = _thought(tokenizer.decode(ids), form)
     # The template or the model may have opened the thought.
-    opened = tokenizer.decode(frame.after).rstrip().endswith(begin) or first.text.lstrip().startswith(begin)
+    *_, behind = tokenizer.decode(frame.after).rpartition(begin)
+    opened = (begin in tokenizer.decode(frame.after) and end not in behind) or first.text.lstrip().startswith(begin)
     if not (ended or first.hit_room or opened):
         size = min(len(ids), question.max_new_tokens)  # no thought
         text = tokenizer.decode(ids[:size]).lstrip()
@@ -181,8 +241,7 @@ def think_then_answer(
             tokens=ids[:size], text=text, hit_room=size < len(ids) and not question.contains_stop_text(text)
         )
     if not ended and not (first.hit_room and form.thinking == "budget"):
-        cut = first.hit_room
-        return GenerateAnswer(tokens=ids[:0], text="", hit_room=cut, thought=thought, thought_cut=cut)
+        return GenerateAnswer(tokens=ids[:0], text="", hit_room=first.hit_room, thought=thought, thought_cut=True)
     if not ended:
         ids = np.concatenate([ids, close])
     elif len(begun):

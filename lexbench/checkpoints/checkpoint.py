@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
@@ -317,9 +317,19 @@ def checkpoint_fingerprint(folder: Path) -> str:
 
     A file above 256 MiB enters by its SHA-256, which is cached (`sha256`).
     """
-    digest = hashlib.sha256()
     small = [file for pattern in CONFIG_FILE_PATTERNS for file in sorted(folder.glob(pattern))]
-    for file in [*small, *weight_files(folder)]:
+    return _files_hash([*small, *weight_files(folder)])
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """Hash of the weights alone; see `checkpoint_fingerprint`."""
+    return _files_hash(weight_files(folder))
+
+
+def _files_hash(files: Sequence[Path]) -> str:
+    """Hash of the names, sizes and content of files."""
+    digest = hashlib.sha256()
+    for file in files:
         size = file.stat().st_size
         # Names and sizes part the files: no byte can move from one to the next unseen.
         digest.update(f"{file.name}:{size}:".encode())

@@ -17,6 +17,8 @@ ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe",
 SINK_MODEL_TYPES = {"deepseek_v4", "flint", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4"}
 """Types with a learned sink in every layer."""
 SINKS_IN_WINDOWS = {"mimo_v2_flash"}
+LAYER_KIND_ENTRIES = ("layer_types", "layers_block_type", "attention_layers")
+"""Entries of a config that hold the kind of each layer."""
 STATE_LAYER_KINDS = ("linear_attention", "mamba", "conv", "recurrent")
 """Kinds of layers that keep a state in place of keys."""
 
@@ -48,6 +50,18 @@ def attention_properties(stated: Mapping[str, Any]) -> dict[str, str]:
         said = " ".join(str(error).split())[:120]
         raise ConfigError(f"config of {path} cannot be read as {kind} ({said}): download config.json again") from None
     return dict(_properties(config))
+
+
+def has_full_attention(config: Mapping[str, Any]) -> bool:
+    """Whether a layer of a config.json sees all keys: else what stands far back may leave no trace in an answer."""
+    text = config.get("text_config")
+    stated = {**config, **(text if isinstance(text, Mapping) else {})}
+    kinds = next((kinds for name in LAYER_KIND_ENTRIES if isinstance(kinds := stated.get(name), list)), None)
+    if kinds is not None:
+        return any(not is_windowed(str(kind)) and kind not in STATE_LAYER_KINDS for kind in kinds)
+    if stated.get("sliding_window") and stated.get("use_sliding_window") is not False:
+        return bool(stated.get("max_window_layers") or stated.get("sliding_window_pattern"))
+    return any(stated.get(name) for name in ("num_attention_heads", "n_head", "n_heads"))
 
 
 def _floats(entry: Any) -> Any:
@@ -85,7 +99,7 @@ def _first_stated(config: Any, *names: str) -> Any:
 
 def _kinds(config: Any) -> list[str]:
     """Kind of each layer, by transformers' names."""
-    kinds = _first_stated(config, "layer_types", "layers_block_type", "attention_layers")
+    kinds = _first_stated(config, *LAYER_KIND_ENTRIES)
     if kinds is not None:
         return list(kinds)
     window = _first_stated(config, "sliding_window") and _first_stated(config, "use_sliding_window") is not False

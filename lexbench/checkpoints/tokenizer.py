@@ -24,10 +24,12 @@ SENTENCEPIECE_BLANK = "\u2581"
 """SentencePiece's character for a blank."""
 OPENED_THOUGHT_PATTERN = re.compile(
     r"[<\[\u25c1](?!\|?(/|end))[^<>\[\]/]*(think|thought|reason)[^<>\[\]/]*[>\]\u25b7]\s*$"
-    r"|<\|channel\|?>(analysis|thought)\s*(<\|message\|>)?\s*$",
+    r"|<\|channel\|?>(analysis|thought)\s*(<\|message\|>)?[^<>]{0,60}$"
+    r"|[<\[\u25c1](\|?(begin|start)_of_|\w+:)?(think|thinking|thought|reasoning)\|?[>\]\u25b7][^<>\[\]\u25c1\u25b7]{0,60}$",
     re.IGNORECASE,
 )
-"""End of a prompt with an opening tag of a thought, such as <think>, or with a channel's beginning."""
+"""End of a prompt with an opening tag of a thought, such as <think>, or with a channel's beginning; a few words of
+the thought may stand behind."""
 _reading = threading.Lock()
 """Held while a tokenizer encodes: whether it reads names of special tokens as these is a state of the tokenizer."""
 
@@ -209,7 +211,7 @@ class FastTokenizer:
 
 
 def opens_thought(prompt: str) -> bool:
-    """Whether a rendered prompt ends in a tag that opens a thought: <think>, [THINK], <|begin_of_thought|>."""
+    """Whether a rendered prompt ends in an opened thought, perhaps with first words: <think>, [THINK], <think>Okay."""
     return OPENED_THOUGHT_PATTERN.search(prompt) is not None
 
 

@@ -207,6 +207,7 @@ class GenerateAnswer:
     taught_ranks: NDArray[np.int64] | None = None
     """[tokens of the right option] how many tokens are likelier than each, given the prompt and the right tokens before
     it; of equally likely ones that of the lowest id is the likeliest. None as `option_nll`."""
+    """Whether there is no answer behind the thought: its budget ended, or the model stopped in it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

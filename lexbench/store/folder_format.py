@@ -32,7 +32,8 @@ def check_format(folder: Path) -> None:
     if stated > FOLDER_FORMAT:
         by = held.get("lexbench")
         raise ConfigError(
-            f"run folder {folder} has format {stated}, and this lexbench, {full_version()}, knows none above {FOLDER_FORMAT}: "
+            f"run folder {folder} has format {stated}, and this lexbench, {full_version()}, knows none above "
+            f"{FOLDER_FORMAT}: "
             f"use the lexbench that wrote it{f', {by}' if isinstance(by, str) else ''}"
         )
 

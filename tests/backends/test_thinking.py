@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, list[tuple[str, bool]], tuple[str, str, bool, bool]]
     "written past its end": ("free", [("hm</think>7 8", False), ("\n7", True)], ("hm", "7", True, False)),
     "budget spent": ("free", [("hm, hm", True)], ("hm, hm", "", True, True)),
     "ended at its budget": ("budget", [("hm, hm", True), (" 7", False)], ("hm, hm", "7", False, False)),
-    "stopped in thought": ("budget", [("<think>hm", False)], ("hm", "", False, False)),
+    "stopped in thought": ("budget", [("<think>hm", False)], ("hm", "", False, True)),
     "no thought": ("free", [("7", False)], ("", "7", False, False)),
     "no thought, too long": ("free", [("word " * 20, False)], ("", "word word word", True, False)),
 }
@@ -110,6 +110,7 @@ def test_a_thought_that_ends_by_itself_changes_nothing_of_what_the_model_writes(
     assert answer.thought == plain.text.partition(".")[0].strip()
 
 
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 UNASKED: dict[str, tuple[str, bool, tuple[str, str] | None]] = {
     "no thought": ("7 <think>", False, ("", "7 <think>")),
     "an empty one": ("<think>\n\n</think>\n\n7", False, ("", "7")),
@@ -118,6 +119,16 @@ UNASKED: dict[str, tuple[str, bool, tuple[str, str] | None]] = {
     "one that takes room": ("<think>hm</think>7 8", True, None),
     "cut": ("<think>hm, hm", True, None),
     "stopped": ("<think>\n", False, None),
+    "a channel that leaves room": (f"{ANALYSIS}hm<|end|><|start|>assistant{FINAL}7", False, ("hm", "7")),
+    "a channel, answer cut": (f"{ANALYSIS}hm<|end|><|start|>assistant{FINAL}7 8", True, None),
+    "a channel without end": (f"{ANALYSIS}hm, hm", True, None),
+    "only the channel of an answer": (f"{FINAL}7", False, ("", "7")),
+    "a channel without special tokens": ("analysisThe user asks.assistantfinal7", False, ("The user asks.", "7")),
+    "the same without end": ("analysisThe user asks", True, None),
+    "a word of that name": ("analysis of the text: 7", False, ("", "analysis of the text: 7")),
+    "another tag": ("[THINK]hm[/THINK]7", False, ("hm", "7")),
+    "a word in brackets": ("[I think] 7", False, ("", "[I think] 7")),
+    "another tag without end": ("<|begin_of_thought|>hm", False, None),
 }
 """A text of a model that shall not think, whether its room ended; thought and answer, or None: refused."""
 
@@ -140,7 +151,7 @@ def test_a_thought_that_was_not_asked_for_is_no_answer(name: str, hf: Hf, monkey
     for backend in (hf, Saying()):
         if expected is None:
             with pytest.raises(
-                Refused, match=r"writes a thought \(<think>\) in place of the answer: set backend\.chat=true"
+                Refused, match=r"writes a thought \(.*\) in place of the answer: set backend\.chat=true"
             ):
                 backend.write(asked)
         else:

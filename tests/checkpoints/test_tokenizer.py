@@ -276,6 +276,7 @@ def test_a_conversation_is_as_transformers_writes_it(chat_folder: Callable[..., 
     [
         *("<think>", "<think>\n", "[THINK]", "<|begin_of_thought|>", "<seed:think>", "\u25c1think\u25b7"),
         *("<|channel|>analysis<|message|>", "<|channel>thought\n"),
+        *("<think>\nOkay, ", "[THINK] So", "<|channel|>analysis<|message|>The user"),
     ],
 )
 def test_a_template_that_opens_a_thought_unasked_is_refused(chat_folder: Callable[..., Path], tag: str) -> None:

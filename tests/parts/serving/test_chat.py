@@ -307,6 +307,7 @@ def test_an_answer_without_content_is_no_wrong_answer(message: Body, said: str, 
         assert backend.write(passkey(backend)).text == ""
 
 
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 TAKEN: dict[str, tuple[Body, str]] = {
     "all of it in the server's field": ({"content": None, "reasoning_content": "7"}, "stop"),
     "all in the newer field, nothing beside it": ({"content": "", "reasoning": "7"}, "stop"),
@@ -316,6 +317,10 @@ TAKEN: dict[str, tuple[Body, str]] = {
     "a thought, cut": ({"content": "<think>hm"}, "length"),
     "an answer cut behind a thought": ({"content": "<think>hm</think>7 8"}, "length"),
     "an answer cut beside a thought": ({"content": "7 8", "reasoning": "hm"}, "length"),
+    "a channel without end": ({"content": f"{ANALYSIS}The pass key is 7"}, "length"),
+    "a channel that stopped": ({"content": f"{ANALYSIS}The pass key is 7<|end|>"}, "stop"),
+    "a channel without special tokens": ({"content": "analysisThe pass key is 7"}, "stop"),
+    "another tag": ({"content": "[THINK]The pass key is 7"}, "stop"),
 }
 GIVEN: dict[str, tuple[Body, str, tuple[str, str]]] = {
     "an empty thought": ({"content": "<think>\n\n</think>\n\n7"}, "stop", ("", "7")),
@@ -324,6 +329,10 @@ GIVEN: dict[str, tuple[Body, str, tuple[str, str]]] = {
     "both in fields": ({"content": "7", "reasoning_content": "hm"}, "stop", ("hm", "7")),
     "an answer": ({"content": "7 8"}, "length", ("", "7 8")),
     "an empty answer": ({"content": ""}, "stop", ("", "")),
+    "channels": ({"content": f"{ANALYSIS}hm<|end|><|start|>assistant{FINAL}7<|return|>"}, "stop", ("hm", "7")),
+    "the answer's channel": ({"content": f"{FINAL}7"}, "stop", ("", "7")),
+    "channels without special tokens": ({"content": "analysisHm.assistantfinal7"}, "stop", ("Hm.", "7")),
+    "a thought repeated beside": ({"content": "<think>hm</think>7", "reasoning": "hm"}, "stop", ("hm", "7")),
 }
 
 
@@ -347,6 +356,32 @@ def test_an_answer_is_taken_from_beside_a_thought_that_left_its_room(name: str, 
         server.answer = talking(model, lambda _: (message, reason))
         answer = backend.write(passkey(backend))
         assert (answer.thought, answer.text, answer.hit_room) == (*expected, reason == "length")
+
+
+SEARCHED = "I look for it. The pass key is 7, I think, but"
+UNANSWERED: dict[str, tuple[Body, str, str]] = {
+    "a cut thought, repeated": ({"content": SEARCHED, "reasoning": SEARCHED}, "length", ""),
+    "the same with its marker": ({"content": f"<think>{SEARCHED}", "reasoning": SEARCHED}, "length", ""),
+    "a part of it": ({"content": SEARCHED[:30], "reasoning_content": SEARCHED}, "length", ""),
+    "repeated, and stopped": ({"content": "7", "reasoning": "7"}, "stop", ""),
+    "an answer among thoughts": ({"content": None, "reasoning": "7"}, "stop", ""),
+    "an answer among thoughts, nothing beside": ({"content": "", "reasoning_content": "7"}, "stop", ""),
+    "a channel that stopped": ({"content": f"{ANALYSIS}{SEARCHED}<|end|>"}, "stop", ""),
+    "repeated, and an answer": ({"content": f"{SEARCHED}\n\n7", "reasoning": SEARCHED}, "stop", "7"),
+    "an answer": ({"content": "7", "reasoning": SEARCHED}, "stop", "7"),
+    "an answer like a thought": ({"content": "I look", "reasoning": SEARCHED}, "stop", "I look"),
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+def test_a_thought_is_never_its_own_answer(name: str, model: Model) -> None:
+    """What has no answer is marked as such, whether it was cut or stopped."""
+    message, reason, text = UNANSWERED[name]
+    with asking(model, talking(model, finder()), thinking="free", thought=90) as (backend, server):
+        server.answer = talking(model, lambda _: (message, reason))
+        answer = backend.write(replace(passkey(backend), thought=90))
+        assert (answer.text, answer.thought_cut, len(answer.tokens) > 0) == (text, not text, bool(text))
+        assert answer.thought and answer.hit_room == (reason == "length")
 
 
 OPENING = (

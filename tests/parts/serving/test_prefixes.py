@@ -38,7 +38,7 @@ def with_prefixes(one: pack.ReferencePack) -> pack.ReferencePack:
         noise=one.noise.reshape(2, *shape),
         frame={},
     )
-    return replace(one, prefixes=found)
+    return replace(one, about={**one.about, "vocabulary": int(np.prod(shape))}, prefixes=found)
 
 
 def test_tokens_that_are_not_told_do_not_count() -> None:

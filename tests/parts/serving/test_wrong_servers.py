@@ -106,6 +106,15 @@ def test_a_model_that_looks_back_two_tokens_is_not_refused() -> None:
     assert able.unknown == "whether it reads the whole of a long prompt"
 
 
+def test_a_model_of_windows_is_not_judged_by_what_stands_beyond_them() -> None:
+    """An honest model with windows in all layers answers as one that is cut."""
+    for sees_all in (True, False):
+        answer = reader(PROMPT_FAULTS["cut to the last half"], "vllm")
+        dialect = Dialect(Near(answer), "one", TOKENIZER, [1], TOKENIZER.vocabulary, False)
+        dialect.try_at(384, sees_all)
+        assert bool(dialect.able.cut) == sees_all and bool(dialect.able.unknown) != sees_all
+
+
 def test_numbers_that_hide_one_token_refuse_no_server() -> None:
     """Nats rounded to 1/100, of a server that reads the last half: another token changes none, of a true one hardly."""
     able = met(reader(PROMPT_FAULTS["cut to the last half"], "vllm", digits=2), 384)
@@ -280,8 +289,7 @@ def test_a_server_that_breaks_where_it_tells_no_likelihoods_is_asked_without() -
     with serving(lambda body: (500, {}) if body.get("logprobs") is not None else true(body)) as server:
         backend = OpenAI(MODEL, url=server.url, retries=10, longest=192)
         backend.attend(Attention())
-        assert (
-            len([body for body in server.asked if body.get("logprobs") is not None]) <= 8
-        )  # five forms, twice each at most
+        # Three forms of echo, options of the next token, and new tokens, twice each.
+        assert sum(body.get("logprobs") is not None for body in server.asked) == 10
         assert len(list(backend.answers(questions(3)))) == 3
         backend.close()

@@ -45,11 +45,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what the server turns by; 1 where that cannot be named, is not what was expected, or is served wrongly."""
     from lexbench.backends import Backend
-    from lexbench.checkpoints.checkpoint import folder_of, read_model
-    from lexbench.checkpoints.tokenizer import load_tokenizer
+    from lexbench.checkpoints.checkpoint import read_model
     from lexbench.methods.composition import read_method
     from lexbench.methods.scaled import attention_of
     from lexbench.parts.serving.identify import decide, identify, pack
+    from lexbench.parts.serving.identify.same_model import check_model
     from lexbench.runner.backend_pool import backend_for_job
 
     if options.against is not None:
@@ -61,8 +61,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     reference = pack.read_pack(file)
     expected = None if options.expect is None else identify.find_setup_label(reference, options.expect)
     model = read_model(config["model"])
-    if load_tokenizer(folder_of(model, weights=False), model.bos).vocabulary != reference.about["vocabulary"]:
-        raise ConfigError(f"{file} is of {reference.about['model']}, another tokenizer: give its model=NAME")
+    check_model(model, reference.about, file)
     _, method, label = read_method(chosen_method(config, choices, COMMAND.name))
 
     @contextmanager

@@ -23,8 +23,8 @@ from lexbench.parts.serving.identify.differences import (
     MIN_DIFFERENCE_NATS,
     NEAR_SHARE,
     ROUNDING_NATS,
-    Differences,
     ServerComparison,
+    ServerDifferences,
     compare_differences,
 )
 from lexbench.parts.serving.identify.identify import MAX_DISTANCE_IN_NOISE, Identification
@@ -84,11 +84,16 @@ def compare_servers(model: Model, one: Mapping[str, Any], other: Mapping[str, An
         model: whose tokenizer both have.
         one: config of the first server's backend.
         other: config of the second one's.
+
+    Raises Refused where one contradicts itself.
     """
     length = _length(model)
     far = far_length(model, length, N_COMPARED_TEXTS)
     with _open(model, one, far) as first, _open(model, other, far) as second:
         pair = first, second
+        for each in pair:
+            assert isinstance(each, OpenAI), "both are servers"
+            each.check_consistent()
         texts = texts_of_job(texts_job(model, None, one, length, N_COMPARED_TEXTS, 0), first.tokenizer)
         try:
             found, route = _differences_of_prompts(pair, texts, length - 1), PROMPT_ROUTE
@@ -117,10 +122,10 @@ def _open(model: Model, config: Mapping[str, Any], longest: int) -> AbstractCont
     return backend_for_job(model, config, longest)
 
 
-def _differences_of_prompts(pair: tuple[Backend, Backend], texts: Tokens, targets: int) -> Differences:
+def _differences_of_prompts(pair: tuple[Backend, Backend], texts: Tokens, targets: int) -> ServerDifferences:
     """Differences of the last targets; Refused where one server gives no likelihoods of prompts."""
     one, other = (text_losses(each, texts, 0, targets) for each in pair)
-    return Differences(
+    return ServerDifferences(
         nats=one,
         moved=one - other,
         ids=texts[:, -targets:],
@@ -129,7 +134,7 @@ def _differences_of_prompts(pair: tuple[Backend, Backend], texts: Tokens, target
     )
 
 
-def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, first: int) -> Differences:
+def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, first: int) -> ServerDifferences:
     """Differences of the tokens that both servers tell behind prefixes."""
     told = []
     short = [*range(2, 2 + N_SHORT_PREFIXES)] if len(texts) > 1 else []
@@ -155,7 +160,7 @@ def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, fi
                 nats[row, column, place], ids[row, column, place] = one.nats[own], own
                 moved[row, column, place] = one.nats[own] - other.nats[own]
     near = len(short) + max(1, int(NEAR_SHARE * count))
-    return Differences(
+    return ServerDifferences(
         nats=nats.reshape(shape[0], -1),
         moved=moved.reshape(shape[0], -1),
         ids=ids.reshape(shape[0], -1),
@@ -165,7 +170,7 @@ def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, fi
     )
 
 
-def _faults_of_writing(pair: tuple[Backend, Backend], texts: Tokens, found: Differences) -> list[str]:
+def _faults_of_writing(pair: tuple[Backend, Backend], texts: Tokens, found: ServerDifferences) -> list[str]:
     """What each server writes that it should not, a sentence each: at temperature 0 it is the likeliest token."""
     bounded = min(found.rms_near, max(ROUNDING_NATS.values()))
     said, allowed = list[str](), MAX_DISTANCE_IN_NOISE * max(MIN_DIFFERENCE_NATS, bounded)

@@ -37,7 +37,7 @@ MIN_PATTERN_TARGETS = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Differences:
+class ServerDifferences:
     """Differences of two servers on the same texts, in the order of the texts."""
 
     nats: Nats
@@ -82,7 +82,12 @@ class ServerComparison:
 
 
 def compare_differences(
-    found: Differences, far: Nats | None, length: int, route: str, dtype: str = "unknown", faults: Sequence[str] = ()
+    found: ServerDifferences,
+    far: Nats | None,
+    length: int,
+    route: str,
+    dtype: str = "unknown",
+    faults: Sequence[str] = (),
 ) -> ServerComparison:
     """The verdict on differences (nats, NaN where a server does not tell).
 
@@ -138,7 +143,7 @@ def rms(nats: Nats) -> float:
     return float(np.sqrt(np.nanmean(np.square(nats))))
 
 
-def proportional_share(found: Differences) -> float:
+def proportional_share(found: ServerDifferences) -> float:
     """Share of the variance of differences that is proportional to the first server's nats: a squared correlation."""
     known = np.isfinite(found.moved)
     nats, moved = found.nats[known], found.moved[known]
@@ -147,7 +152,7 @@ def proportional_share(found: Differences) -> float:
     return float(np.corrcoef(nats, moved)[0, 1] ** 2)
 
 
-def same_token_share(found: Differences) -> float:
+def same_token_share(found: ServerDifferences) -> float:
     """Share of the variance of differences that is common to places of the same token: an intraclass correlation.
 
     Of tokens that stand in n > 1 places, the mean product of the differences of two places, weighted by n - 1 in place

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.checkpoints.checkpoint import folder_of, weights_fingerprint
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.console import Lines, must_hide_bar
@@ -232,6 +234,8 @@ def measure_texts(
             "revision": loaded.revision,
             "version": loaded.version,
             "vocabulary": loaded.tokenizer.vocabulary,
+            "tokenizer": cast(FastTokenizer, loaded.tokenizer).fingerprint,
+            "weights": weights_fingerprint(folder_of(job.model)),
             "corpus": job.corpus.label,
             "labels": labels,
             "opening": plan.opening,

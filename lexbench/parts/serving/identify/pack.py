@@ -15,12 +15,17 @@ A numpy archive (`.npz`, nothing in it is executed), about 25 KB a setup:
 All stand once more as `far_about`, ...: one text of the deployed length, or of 8 times the others' where that is less,
 under all setups. And once more as `longer_about`, ... where these texts do not tell all setups from the first: longer
 texts, under those setups only. Format 1 had no opening, no written ids, and the larger noise only; format 2 no longer
-texts; format 3 no prefixes and no far text. All are read as before.
+texts; format 3 no prefixes and no far text; format 4 no tokenizer's hash and no `checksum`, SHA-256 of all other parts.
+All are read as before.
 """
 
+import hashlib
 import io
 import json
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,16 +38,25 @@ from lexbench.backends import Backend
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Generate, GenerateAnswer, Loglikelihood, LoglikelihoodAnswer, Tokens
+from lexbench.parts.serving.identify.pack_checks import check_about, check_kinds, check_nats, check_shapes, one_line
 from lexbench.parts.serving.identify.prefixes import PrefixReference, prefix_arrays, prefixes_of_arrays
 from lexbench.runner.answers import answer_questions
 
-PACK_FORMAT_VERSION = 4
+PACK_FORMAT_VERSION, CHECKSUM_FORMAT = 5, 5
 MAX_PACK_BYTES, MAX_UNPACKED_BYTES = 1 << 20, 1 << 26
 """Bytes of a pack, at most, and of its parts; those of 100 setups on 32,768 targets take 10 MB."""
 LONGER_PART_PREFIX, FAR_PART_PREFIX = "longer_", "far_"
 """Before the names of the parts of longer texts, and of the far one."""
 MIN_BLOCK_TARGETS = 64
 """Targets of a block, at least; a text has one block at least."""
+CHECKSUM_PART = "checksum"
+MAX_TOKEN_ID = 1 << 31
+UNREADABLE_ERRORS = (
+    *(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, SyntaxError, EOFError, MemoryError),
+    *(ArithmeticError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
+"""What zipfile, numpy and json raise of a file that is no pack: damaged, encrypted (RuntimeError), of an unknown
+compression (NotImplementedError), nested too deeply (RecursionError) or of huge sizes (OverflowError, MemoryError)."""
 
 Nats = NDArray[np.float64]
 
@@ -169,10 +183,20 @@ def pack_bytes(pack: ReferencePack) -> bytes:
     parts = _pack_arrays(pack)
     for prefix, other in ((LONGER_PART_PREFIX, pack.longer), (FAR_PART_PREFIX, pack.far)):
         parts |= {} if other is None else {f"{prefix}{name}": part for name, part in _pack_arrays(other).items()}
+    parts |= {CHECKSUM_PART: _checksum(parts)}
     content = io.BytesIO()
     # The parts carry no time: numpy opens them by name, and zipfile dates such parts 1980.
     np.savez_compressed(content, allow_pickle=False, **parts)
     return content.getvalue()
+
+
+def _checksum(parts: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+    """[32] SHA-256 of names, dtypes, shapes and content of all parts but the checksum itself."""
+    digest = hashlib.sha256()
+    for name in sorted(parts.keys() - {CHECKSUM_PART}):
+        part = np.ascontiguousarray(parts[name])
+        digest.update(f"{name}:{part.dtype.str}:{part.shape}:".encode() + part.tobytes())
+    return np.frombuffer(digest.digest(), np.uint8)
 
 
 def _pack_arrays(pack: ReferencePack) -> dict[str, NDArray[Any]]:
@@ -198,22 +222,32 @@ def read_pack(file: Path) -> ReferencePack:
             # A part is unpacked to no more than the size that the archive states.
             if sum(part.file_size for part in held.zip.infolist()) > MAX_UNPACKED_BYTES:
                 raise ConfigError(f"its parts have more than {MAX_UNPACKED_BYTES} bytes")
-            others = []
-            for prefix in (LONGER_PART_PREFIX, FAR_PART_PREFIX):
-                parts = {name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)}
-                others.append(_pack_of_arrays(parts) if parts else None)
-            longer, far = others
-            return replace(_pack_of_arrays(held), longer=longer, far=far)
+            parts = {name: held[name] for name in held}
+        return _pack_of_parts(parts)
     except FileNotFoundError:
         raise ConfigError(f"fingerprint {file} does not exist: make it with lexbench fingerprint") from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        said = " ".join(f"{error}".split())[:100]
+    except UNREADABLE_ERRORS as error:
+        said = one_line(f"{error}" or type(error).__name__)[:100]
         raise ConfigError(f"{file} is no fingerprint ({said}): make it with lexbench fingerprint") from error
+
+
+def _pack_of_parts(parts: Mapping[str, NDArray[Any]]) -> ReferencePack:
+    """The pack of all parts; ConfigError where they are not those that were written."""
+    others = []
+    for prefix in (LONGER_PART_PREFIX, FAR_PART_PREFIX):
+        own = {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
+        others.append(_pack_of_arrays(own) if own else None)
+    found = _pack_of_arrays(parts)
+    if found.about["format"] >= CHECKSUM_FORMAT and not np.array_equal(parts[CHECKSUM_PART], _checksum(parts)):
+        raise ConfigError("its parts are not those that were written: its checksum differs")
+    return replace(found, longer=others[0], far=others[1])
 
 
 def _pack_of_arrays(held: Mapping[str, NDArray[Any]]) -> ReferencePack:
     """The pack of its parts, without other texts; ConfigError where they do not fit together."""
     about = json.loads(held["about"].tobytes())
+    check_about(about, PACK_FORMAT_VERSION)
+    check_kinds(held)
     nll, changes = held["nll"].astype(np.float64), held["changes"].astype(np.float64)
     tokens, noise = held["tokens"].astype(np.int64), held["noise"].astype(np.float64)
     if about["format"] == 1:
@@ -221,24 +255,32 @@ def _pack_of_arrays(held: Mapping[str, NDArray[Any]]) -> ReferencePack:
     else:
         written = held["written"].astype(np.int64)
     whole = np.concatenate([nll[None], nll + changes])
-    opening = about.get("opening", 0)
-    if (
-        not 1 <= about["format"] <= PACK_FORMAT_VERSION
-        or len(about["labels"]) != len(whole)
-        or noise.shape[1:] != nll.shape
-    ):
-        raise ConfigError("its parts do not fit together")
-    if not len(nll) == len(tokens) == len(written) or not 0 <= opening < nll.shape[1] < tokens.shape[1]:
-        raise ConfigError("its parts do not fit together")
     prefixes = prefixes_of_arrays(held, about.get("frame", {}))
-    if not np.isfinite(whole).all() or not (prefixes is None or np.isfinite(prefixes.nll).all()):
-        raise ConfigError("its likelihoods are no numbers")
-    if prefixes is not None and (
-        prefixes.places.shape[:1] != tokens.shape[:1]
-        or not prefixes.nll.shape == (len(whole), *prefixes.ids.shape)
-        or prefixes.ids.shape[:2] != prefixes.places.shape
+    found = ReferencePack(about=about, tokens=tokens, nll=whole, noise=noise, written=written, prefixes=prefixes)
+    check_pack(found)
+    return found
+
+
+def check_pack(pack: ReferencePack) -> None:
+    """ConfigError where texts, setups and likelihoods do not fit together, or are none."""
+    prefixes, places = pack.prefixes, None if pack.prefixes is None else pack.prefixes.places
+    check_shapes(pack.tokens, pack.nll, pack.noise, pack.written, len(pack.labels), pack.opening)
+    check_nats(pack.nll, pack.noise)
+    ids = [pack.tokens] if prefixes is None else [pack.tokens, prefixes.ids]
+    vocabulary = pack.about.get("vocabulary", MAX_TOKEN_ID)
+    if min(each.min(initial=0) for each in ids) < 0 or max(each.max(initial=0) for each in ids) >= vocabulary:
+        raise ConfigError(f"its ids of tokens must be at least 0 and below {vocabulary}")
+    if pack.written.min(initial=0) < -1 or pack.written.max(initial=0) >= vocabulary:
+        raise ConfigError(f"its written ids must be at least -1 and below {vocabulary}")
+    if prefixes is None or places is None:
+        return
+    check_nats(prefixes.nll, prefixes.noise)
+    if (
+        places.shape[:1] != pack.tokens.shape[:1]
+        or prefixes.nll.shape != (len(pack.nll), *prefixes.ids.shape)
+        or prefixes.ids.shape[:2] != places.shape
         or prefixes.noise.shape[1:] != prefixes.ids.shape
-        or prefixes.places.max(initial=1) >= tokens.shape[1]
+        or places.max(initial=1) >= pack.length
+        or places.min(initial=1) < 1
     ):
         raise ConfigError("its parts do not fit together")
-    return ReferencePack(about=about, tokens=tokens, nll=whole, noise=noise, written=written, prefixes=prefixes)

@@ -1,5 +1,6 @@
 """Readings of a pack's texts, kept until the pack is written: making it may be interrupted."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.files import read_bytes, write_bytes
-from lexbench.parts.serving.identify.pack import Nats
+from lexbench.parts.serving.identify.pack import UNREADABLE_ERRORS, Nats
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class KeptReadings:
             return read()
         name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:32]
         file = self._folder / f"{name}.npz"
-        if file.is_file():
-            with np.load(io.BytesIO(read_bytes(file)), allow_pickle=False) as held:
-                return Reading(held["targets"], held["likeliest"])
+        # One that is damaged is read anew.
+        with contextlib.suppress(*UNREADABLE_ERRORS), np.load(io.BytesIO(read_bytes(file)), allow_pickle=False) as held:
+            return Reading(held["targets"], held["likeliest"])
         found = read()
         content = io.BytesIO()
         np.savez(content, targets=found.targets, likeliest=found.likeliest)

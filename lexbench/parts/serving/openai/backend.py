@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.thinking import THOUGHT_MARKERS, Form
 from lexbench.checkpoints.checkpoint import end_tokens, folder_of
+from lexbench.checkpoints.structure import has_full_attention
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
+from lexbench.core.files import read_object
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Generate
@@ -93,7 +95,7 @@ class OpenAI(Completions, Backend):
         self.check_settings({**given, "key_variable": key_variable}, model)
         self.model, self.dtype = model, dtype
         self._serves, self._slots = server_method(serves, serves_length, model)
-        folder = folder_of(model, weights=False)
+        folder = self._folder = folder_of(model, weights=False)
         self.tokenizer = load_tokenizer(folder, model.bos)
         form = Form(chat, system, thinking, thought, prefill, tuple(markers))
         if chat:
@@ -179,7 +181,9 @@ class OpenAI(Completions, Backend):
         if self._longest is None or self._tried_longest:
             return
         if self._longest >= MIN_TRIED_TOKENS:
-            self._dialect.try_at(self._longest)
+            file = self._folder / "config.json"
+            config = read_object(file, "download it again") if file.exists() else {}
+            self._dialect.try_at(self._longest, has_full_attention(config))
         self._tried_longest = True
         what = [self._dialect.able.unknown] if self._dialect.able.unknown else []
         what += ["whether a text or a second BOS stands in front of every prompt"]
@@ -206,15 +210,20 @@ class OpenAI(Completions, Backend):
         longest = max((question.length for question in questions), default=0)
         if self._longest is None or longest < GREATEST_LENGTH_SHARE * self._longest:
             return found
-        return self._checked(questions, found)
+        return self._answer_and_check(questions, found)
 
-    def _checked(self, questions: Sequence[AnyQuestion], found: Iterator[Answer]) -> Iterator[Answer]:
+    def _answer_and_check(self, questions: Sequence[AnyQuestion], found: Iterator[Answer]) -> Iterator[Answer]:
         """The answers, of which some are asked again; later cells are refused, too, where the server mixes them up."""
         try:
             yield from check_again(questions, found, self._answer_of, self._server.url)
         except MixedUp as refusal:
             self._mixed_up = refusal.reason
             raise
+
+    def check_consistent(self) -> None:
+        """Refused if the server's likelihoods were seen to contradict what it writes."""
+        if self._dialect.able.contradicts:
+            raise Refused(f"{self._server.url} {self._dialect.able.odd}")
 
     def check_greedy(self) -> None:
         """Refused if the server was seen not to write the likeliest tokens."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.thinking import Form, answer_place
+from lexbench.backends.thinking import ANSWER_END_PATTERN, Form, answer_place, find_thought
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.record import Refused
 from lexbench.core.task import Generate, GenerateAnswer, Tokens
@@ -21,6 +21,8 @@ TEMPLATE_TOLERANCE_TOKENS = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""
 THOUGHT_FIELDS = ("reasoning", "reasoning_content")
 """Names of a thought beside the answer: vLLM's newer and older one."""
+MIN_REPEATED_CHARACTERS = 20
+"""Characters of the beginning of a thought that is no answer by chance."""
 ROOM_FIELDS = ("max_tokens", "max_completion_tokens")
 TRIAL_MESSAGES = [{"role": "user", "content": "Hi"}]
 Message = tuple[str, str]
@@ -58,13 +60,13 @@ class ChatDialect(Dialect):
         if len(tokens) > question.max_new_tokens:  # what the thought has left over is not the answer's
             tokens, cut = tokens[: question.max_new_tokens], True
             text = self.tokenizer.decode(tokens)
-        unfinished = cut and not text and bool(question.thought)
+        unanswered = not text and bool(question.thought) and (cut or bool(thought))
         return GenerateAnswer(
             tokens=tokens,
             text=text,
             hit_room=cut and not question.contains_stop_text(text),
             thought=thought,
-            thought_cut=unfinished,
+            thought_cut=unanswered,
         )
 
     def _write_one(self, question: Generate, count: int) -> dict[str, Any]:
@@ -139,24 +141,34 @@ class ChatDialect(Dialect):
         if text is not None and not isinstance(text, str):
             raise malformed_answer(self._server, f"message.content must be a str, got {type(text).__name__}")
         text = text or ""
-        begin, end = self._form.markers
         for name in THOUGHT_FIELDS:
             if isinstance(message.get(name), str) and message[name]:
-                return message[name], text.lstrip()
+                return message[name], self._beside(text, message[name])
         if message.get("content") is None and not cut:
             refusal = message.get("refusal")
             said = f" ({self._server.one_line_message(refusal)})" if isinstance(refusal, str) else ""
             raise malformed_answer(self._server, f"an answer without content{said}")
         # From the right: a thought may speak of its own marker.
-        thought, ended, answer = text.rpartition(end)
-        if ended:
-            thought = thought.strip().removeprefix(begin).strip()
+        if found := find_thought(text, self._form, last=True):
             # A block without a thought: an empty answer behind it is the model's own.
-            return (thought or None if self._form.thinking == "none" else thought), answer.lstrip()
-        # the template may have written the opening marker: then only the end tells a thought
-        if text.lstrip().startswith(begin) or (cut and self._form.thinking != "none"):
-            return text.strip().removeprefix(begin).strip(), ""
+            none = found.ended and not found.thought and self._form.thinking == "none"
+            answer = ANSWER_END_PATTERN.sub("", text[found.answer_start :]).lstrip()
+            return (None if none else found.thought), answer
+        # The template may have written the opening marker: then only the end tells a thought.
+        if cut and self._form.thinking != "none":
+            return text.strip(), ""
         return None, text
+
+    def _beside(self, text: str, thought: str) -> str:
+        """The answer in a content that stands beside its thought: without the thought, where the server repeats it."""
+        if found := find_thought(text, self._form, last=True):
+            return text[found.answer_start :].lstrip()
+        own, known = text.strip(), thought.strip()
+        if own == known or (len(own) >= MIN_REPEATED_CHARACTERS and known.startswith(own)):
+            return ""
+        if len(known) >= MIN_REPEATED_CHARACTERS and own.startswith(known):
+            return own.removeprefix(known).lstrip()
+        return text.lstrip()
 
     def _messages(self, question: Generate) -> list[dict[str, str]]:
         messages = list(question.messages) or self._read(question.prompt)
@@ -202,11 +214,11 @@ class ChatDialect(Dialect):
             body["thinking_token_budget"] = self._form.thought
         return self._post_greedy("chat/completions", body)
 
-    def try_at(self, length: int) -> None:
+    def try_at(self, length: int, sees_all: bool = True) -> None:
         """Try the server on messages that have, with template, thought and answer, about `length` tokens."""
         frame = self.tokenizer.frame(chat=True)
         around = len(frame.before) + len(frame.after) + TEMPLATE_TOLERANCE_TOKENS + self._form.thought
-        super().try_at(length - around)
+        super().try_at(length - around, sees_all)
 
     def _draw(self, tokens: Tokens, count: int, **likely: int) -> Drawn:
         """What the server writes to a message, its thought first."""

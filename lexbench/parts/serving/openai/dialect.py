@@ -28,7 +28,7 @@ from lexbench.parts.serving.openai.trials import (
     find_slips,
     write_between_words,
 )
-from lexbench.parts.serving.openai.whole_prompt import find_cut
+from lexbench.parts.serving.openai.whole_prompt import UNKNOWN_CUT, find_cut
 
 MAX_STOP_STRINGS = 4
 """Most stop strings that the interface accepts."""
@@ -51,7 +51,7 @@ TOKENIZER_TRIAL_TEXT = (
     "καλημέρα κόσμε;\n        for (int i = 0; i != rows_of(table); i++) { sum += x[i]*y[i]; }"
 )
 """Digits, scripts and code, which two tokenizers hardly ever cut into equally many tokens."""
-REMEDY = "use a vLLM server, or backend=hf"
+SERVER_REMEDY = "use a vLLM server, or backend=hf"
 MAX_TOKEN_COUNT_DIFFERENCE_SHARE = 0.1
 """Share of the tokens of `TOKENIZER_TRIAL_TEXT` by which a server may differ: a BOS, an end token, a space in front."""
 
@@ -123,13 +123,20 @@ class Dialect:
         self._try_writing_and_reading(None)
         self._trying = False
 
-    def try_at(self, length: int) -> None:
-        """Try the server on prompts that have, with their answers, `length` tokens; `able` holds what is found."""
+    def try_at(self, length: int, sees_all: bool = True) -> None:
+        """Try the server on prompts that have, with their answers, `length` tokens; `able` holds what is found.
+
+        Args:
+            length: tokens.
+            sees_all: a layer of the model sees all keys, so that what is far back changes answers.
+        """
         self._trying = True
         try:
             self._try_writing_and_reading(length)
             if not (self.able.sampled or self.able.contradicts):
                 cut, unknown = find_cut(self, length)
+                if cut and not sees_all:
+                    cut, unknown = "", UNKNOWN_CUT
                 ranks = "" if any(each.ranked for each in self._drawn) else "whether it writes the likeliest tokens"
                 self.able = replace(self.able, cut=cut, unknown=" and ".join(filter(None, (ranks, unknown))))
         finally:
@@ -192,12 +199,12 @@ class Dialect:
             why = self.able.odd or (
                 "gives no log-probabilities of a prompt, neither prompt_logprobs nor echo with logprobs"
             )
-            raise Refused(f"{self._server.url} {why}: {REMEDY}")
+            raise Refused(f"{self._server.url} {why}: {SERVER_REMEDY}")
         if (
             "prompt_logprobs" in form and self.able.options
         ):  # score the last token as the next one: fits a prompt of the full window
-            return self._watched(self._ahead(tokens[:-1], tokens[-1:], start))
-        return self._watched(self._prompt_losses(self.able.ids, form, tokens, start))
+            return self._check_constant(self._ahead(tokens[:-1], tokens[-1:], start))
+        return self._check_constant(self._prompt_losses(self.able.ids, form, tokens, start))
 
     def option_losses(self, tokens: Tokens, options: Tokens) -> Losses:
         """NLL of each option as the next token."""
@@ -206,12 +213,14 @@ class Dialect:
             return np.concatenate([self.target_losses(whole, len(tokens)) for whole in wholes])
         # Each part reads the prompt again, but for what the server's prefix cache holds.
         parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
-        return self._watched(np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts]))
+        return self._check_constant(np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts]))
 
-    def _watched(self, losses: Losses) -> Losses:
+    def _check_constant(self, losses: Losses) -> Losses:
         """The losses of an answer; Refused where they are one constant."""
         if not self._trying and self._constants.is_constant(losses):
-            raise Refused(f"{self._server.url} gives all tokens the same likelihood, {losses[0]:.2f} nats: {REMEDY}")
+            raise Refused(
+                f"{self._server.url} gives all tokens the same likelihood, {losses[0]:.2f} nats: {SERVER_REMEDY}"
+            )
         return losses
 
     def likeliest_next_tokens(self, question: Generate) -> NextTokens:
@@ -267,7 +276,7 @@ class Dialect:
         """Refused if the server was seen not to write greedily, to contradict itself, or to read a part of prompts."""
         self._check_whole()
         if self.able.contradicts:
-            raise Refused(f"{self._server.url} {self.able.odd}, and it is not asked to write: {REMEDY}")
+            raise Refused(f"{self._server.url} {self.able.odd}, and it is not asked to write: {SERVER_REMEDY}")
         if self.able.sampled:
             raise Refused(f"{self._server.url} {self.able.sampled}: start it so that it obeys temperature 0")
 

@@ -1,7 +1,6 @@
 """Reads and validates answers of a server: a suspicious number is refused, never guessed."""
 
 import functools
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -132,16 +131,18 @@ class Replies:
         given: Any = logprobs if isinstance(logprobs, dict) else {}
         if isinstance(given.get("content"), list):
             places = [each if isinstance(each, dict) else {} for each in given["content"]]
-            written = [each.get("logprob") for each in places]
-            rows = [[one.get("logprob") for one in _dicts(each.get("top_logprobs"))] for each in places]
+            written: list[Any] = [each.get("logprob") for each in places]
+            rows: list[list[Any]] = [
+                [one.get("logprob") for one in _dicts(each.get("top_logprobs"))] for each in places
+            ]
         else:
-            written, named = _listed(given.get("token_logprobs")), _listed(given.get("top_logprobs"))
+            written, named = _as_list(given.get("token_logprobs")), _as_list(given.get("top_logprobs"))
             rows = [[*each.values()] if isinstance(each, dict) else [] for each in named]
         if not written or not all(map(_is_log_probability, written)):
             return []
         found = list[tuple[float, float | None]]()
-        for value, row in itertools.zip_longest(written, rows[: len(written)], fillvalue=[]):
-            others = [each for each in row if _is_log_probability(each)]
+        for place, value in enumerate(written):
+            others = [each for each in rows[place] if _is_log_probability(each)] if place < len(rows) else []
             found.append((max(0.0, -value), max(0.0, max(others) - value) if others else None))
         return found
 
@@ -192,12 +193,12 @@ def _is_log_probability(value: Any) -> bool:
     return _is_finite_logprob(value) and value <= MAX_LOG_PROBABILITY
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in _listed(value) if isinstance(each, dict)]
+    return [each for each in _as_list(value) if isinstance(each, dict)]
 
 
 def _without_byte_letters(name: str) -> str:

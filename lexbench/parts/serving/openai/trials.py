@@ -62,6 +62,10 @@ class TrialRequests(Protocol):
 
     tokenizer: Tokenizer
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether prompts are sent as ids."""
+
     def target_losses(self, tokens: Tokens, start: int) -> Losses:
         """NLL of tokens[start:]."""
 

@@ -10,6 +10,7 @@ from lexbench.core.task import Tokens
 from lexbench.parts.serving.openai.trial_texts import FIRST_WORD, text_tokens
 from lexbench.parts.serving.openai.trials import Drawn, TrialRequests, distance_of_drawn
 
+UNKNOWN_CUT = "whether it reads the whole of a long prompt"
 N_DRAWN_TOKENS = 8
 """Tokens written behind the long prompt."""
 N_SHORT_TOKENS = 32
@@ -30,18 +31,17 @@ def find_cut(dialect: TrialRequests, length: int) -> tuple[str, str]:
     tokens = text_tokens(dialect.tokenizer, length - N_DRAWN_TOKENS, FIRST_WORD)
     try:
         base, again = (dialect.draw(tokens, N_DRAWN_TOKENS) for _ in range(2))
-        found = [(where, dialect.draw(other, N_DRAWN_TOKENS)) for where, other in _exchanged(dialect, tokens)]
+        found = [(where, dialect.draw(other, N_DRAWN_TOKENS)) for where, other in _exchange_tokens(dialect, tokens)]
         noise = distance_of_drawn(base, again)
         alike = [where for where, other in found if distance_of_drawn(base, other) <= MAX_NOISE_RATIO * noise]
         if not alike:
             return "", ""
-        unknown = "whether it reads the whole of a long prompt"
         prefix = len(dialect.tokenizer.prefix)
         short = np.concatenate([tokens[:prefix], tokens[-N_SHORT_TOKENS:]])
         if noise > 0 or not base.ranked or _is_coarse(base) or not dialect.can_send(short):
-            return "", unknown
+            return "", UNKNOWN_CUT
         if distance_of_drawn(base, dialect.draw(short, N_DRAWN_TOKENS)) == 0:
-            return "", unknown
+            return "", UNKNOWN_CUT
     except Deferred:
         raise
     except Refused:  # its window is shorter: questions of this length are refused in its own words
@@ -53,7 +53,7 @@ def find_cut(dialect: TrialRequests, length: int) -> tuple[str, str]:
     )
 
 
-def _exchanged(dialect: TrialRequests, tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
+def _exchange_tokens(dialect: TrialRequests, tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
     """The prompt with another token in one place, and that place in words, as far as it can be sent."""
     prefix = len(dialect.tokenizer.prefix)
     places = {"its first token": 0, "its first word": prefix, "the token in its middle": len(tokens) // 2}
