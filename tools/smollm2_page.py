@@ -75,7 +75,7 @@ tables below it is over those of one length.
 
 Trained length T = 8,192 tokens; bfloat16; texts of `corpus=manuals`, which every lab can get (`make texts`). Brackets
 hold 95 % intervals, questions of one text kept together. p is Holm's over the comparisons to `none` at one length, and
-over those between the other methods; methods of equal attention at a length are not compared. `tools/board_cpu.sh`
+over those between the other methods; methods that are one function at a length are compared once. `tools/board_cpu.sh`
 measures the cells on a CPU, `tools/board_gpu.py` on a GPU in ten minutes; what each question gave is in
 `smollm2/board.parquet`.
 """
