@@ -201,13 +201,12 @@ class GenerateAnswer:
     thought: str = ""
     """The thought in front of the answer, without its markers; no part of `tokens` and `text`."""
     thought_cut: bool = False
-    """Whether the budget ended in thought, so that there is no answer."""
+    """Whether there is no answer behind the thought: its budget ended, or the model stopped in it."""
     option_nll: NDArray[np.float64] | None = None
     """[options] summed NLL of the tokens of each option, nats; None: none were asked, or the backend cannot tell."""
     taught_ranks: NDArray[np.int64] | None = None
     """[tokens of the right option] how many tokens are likelier than each, given the prompt and the right tokens before
     it; of equally likely ones that of the lowest id is the likeliest. None as `option_nll`."""
-    """Whether there is no answer behind the thought: its budget ended, or the model stopped in it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

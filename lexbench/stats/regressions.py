@@ -6,7 +6,7 @@ run is, in nats per token or points. The null hypothesis is L <= tolerance; the 
 - The same questions: sign flips over clusters, after the tolerance is added to every question (`pairs.paired`). Exact
   where the clusters' losses are symmetric about the tolerance. Where most clusters lose a little and a few gain much,
   a mean loss of just the tolerance would alarm too often: the loss must also be significant under noise as skewed as a
-  lognormal one (`intervals.skewed_p`).
+  lognormal one (`intervals.guard_against_skew`).
 - Other questions (another seed, another state of the corpus): Welch's test over clusters (`pairs.unpaired`).
 - Holm's correction over all comparisons of the check: models, methods, tasks, lengths and seeds. Where no
   loss exceeds the tolerance, at most 5 % of checks alarm, as far as each test is exact.
