@@ -235,7 +235,9 @@ def test_every_page_is_recomputed_from_its_samples_without_lexbench() -> None:
 
 def test_a_figure_that_differs_from_its_samples_is_a_fault() -> None:
     """Of 16 texts 8 are right: 0.50, of two in three texts each end within 19 points of the percentile bootstrap's."""
-    values = recompute.Values(np.arange(16) % 2.0, np.ones(16), [str(each) for each in range(16)], True)
+    values = recompute.Values(
+        (np.arange(16) % 2).astype(np.float64), np.ones(16), [str(each) for each in range(16)], True
+    )
     assert recompute.fault_of("0.50 [0.28, 0.72]", values, 1.0) is None
     assert recompute.fault_of("8 of 16 [28, 72 %]", values, 1.0) is None
     assert recompute.fault_of("**50.0** [28.0, 72.0]", values, 100.0) is None

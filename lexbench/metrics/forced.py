@@ -25,8 +25,8 @@ def _of(sample: Sample, cluster: Sequence[Sample]) -> float | None:
     taught, ranks = sample.facts.get(TAUGHT_FACT), sample.facts.get(RANKS_FACT)
     if not taught or not ranks:
         return None
-    own = [rank for (_, of_key), rank in zip(taught, ranks, strict=True) if of_key]
-    return sum(rank == 0 for rank in own) / len(own)
+    own = [bool(rank == 0) for (_, of_key), rank in zip(taught, ranks, strict=True) if of_key]
+    return sum(own) / len(own)
 
 
 def _judge(own: Sample, other: Sample) -> float | None:

@@ -166,8 +166,8 @@ def judge_cells(
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
     hypotheses = len({functions.get(place, place) for place in family})
     for place, each in correct_by_holm(family, functions).items():
-        judged = replace(found[place], found=each, smallest=_smallest_loss(found[place], hypotheses))
-        found[place] = _judge_among_others(judged, each, hypotheses)
+        tested = replace(found[place], found=each, smallest=_smallest_loss(found[place], hypotheses))
+        found[place] = _judge_among_others(tested, each, hypotheses)
     if certify:
         silent = texts_not_learned(pairs)
         found = [_judge_by_proof(verdict, silent.get(text_of(verdict.cell))) for verdict in found]

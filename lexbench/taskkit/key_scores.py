@@ -18,7 +18,8 @@ import numpy as np
 
 from lexbench.core.record import Sample
 from lexbench.core.task import Generate, GenerateAnswer, Tokenizer, Tokens
-from lexbench.metrics import KEY_METRICS, reached
+from lexbench.metrics import KEY_METRICS as KEY_METRICS
+from lexbench.metrics import reached
 from lexbench.metrics.chosen import EXPECTED_FACT, NLL_STATISTIC
 from lexbench.metrics.forced import RANKS_FACT, TAUGHT_FACT
 from lexbench.metrics.reached import KEYS_FACT

@@ -96,6 +96,6 @@ def test_a_task_states_a_metric_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"name": "Two words"}, {"name": "a", "better": "down"}])
-def test_a_metric_needs_a_name_and_a_side(wrong: dict[str, str]) -> None:
+def test_a_metric_needs_a_name_and_a_side(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Metric(**wrong)

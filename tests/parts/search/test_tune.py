@@ -38,6 +38,7 @@ from lexbench.parts.search.tune.settings import TuneSettings
 from lexbench.parts.search.tune.space import Candidate, CandidateDraws, ParameterRange, parameters_of
 from lexbench.parts.search.tune.tune import tune
 from lexbench.report.doctor import examine_runs
+from lexbench.runner import answers
 from lexbench.stats.intervals import Interval
 from lexbench.stats.pairs import Outcome, PairedDifference
 from lexbench.store.store import Store
@@ -644,7 +645,7 @@ def test_the_seconds_of_an_answer_are_on_disk_before_the_next_question(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command that is killed must not spend them twice."""
-    ask, spent = bench.answer_question, list[tuple[int, float]]()
+    ask, spent = answers.answer_question, list[tuple[int, float]]()
 
     def noted(*given: Any) -> Any:
         spent.append((len(spent), bench.seconds_spent(tmp_path / "search")))
