@@ -14,7 +14,7 @@ from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
-from lexbench.core.parts import is_installed
+from lexbench.core.extras import install_remedy, is_installed
 from lexbench.core.record import Refused
 
 VALUELESS_FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
@@ -288,4 +288,4 @@ def _check_launcher_installed(word: str) -> None:
     key, _, name = word.partition("=")
     if key == "hydra/launcher" and name in MODULE_OF_LAUNCHER and not is_installed(MODULE_OF_LAUNCHER[name]):
         extra = name.partition("_")[0]
-        raise ConfigError(f'launcher {name} needs a package that is not installed: pip install "lexbench[{extra}]"')
+        raise ConfigError(f"launcher {name} needs a package that is not installed: {install_remedy(extra)}")

@@ -12,7 +12,7 @@ from lexbench.checkpoints.checkpoint import BYTES_PER_NUMBER
 from lexbench.core import machine
 from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.layer_types import has_attention, is_windowed
 from lexbench.core.memory import cache_numbers_per_token
 from lexbench.core.model import Model

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import install_remedy
 from lexbench.core.record import Refused
 
 MODEL_NAME = "lexbench"
@@ -28,7 +29,7 @@ def register_model() -> None:
         from lm_eval.api import registry
     except ImportError as error:
         raise ConfigError(
-            f"lm-evaluation-harness cannot be imported ({error}): pip install 'lexbench[lm_eval]'"
+            f"lm-evaluation-harness cannot be imported ({error}): {install_remedy('lm_eval')}"
         ) from None
     if MODEL_NAME not in registry.MODEL_REGISTRY:
         from lexbench.parts.exchange.lm_eval.model import LexbenchModel
