@@ -99,7 +99,7 @@ def steps_of(page: str) -> Iterator[tuple[str, dict[str, object]]]:
             yield line, {"file": block.file, "text": block.text}
         elif block.kind == "bash" and (found := re.search(r"pip install .*'\.\[(\w+)\]'", block.text)):
             line = found[1] if found[1] in VENVS else line
-        elif block.kind == "sh" or block.title.startswith("takes") and "needs" not in block.title:
+        elif block.kind == "sh" or (block.title.startswith("takes") and "needs" not in block.title):
             small = SMALLEST if block.title.startswith("takes") else {}
             for number, (each, code) in enumerate(commands(block)):
                 words = f"{each} {small.get(each.split()[1], '')}".strip()

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +66,14 @@ def _commands() -> tuple[dict[str, Command], dict[str, str]]:
     of_others: dict[str, str] = {}
     for part in parts.all_parts():
         for name in part.commands:
+            what = f"part {part.name}'s command module {name}"
             try:
-                with plugin_guard(f"part {part.name}'s command module {name}"):
+                with plugin_guard(what):
                     command: Command = importlib.import_module(name).COMMAND
                     if not part.is_ours:
                         _check_command(command)
             except (Refused, ConfigError, OSError) as failure:
-                parts.tell_left_out(f"{part.name}'s command module {name}", failure)
+                parts.tell_left_out(what, failure)
                 continue
             if command.name in found:
                 print(f"lexbench: {part.name}'s command {command.name} is left out: the name is taken", file=sys.stderr)
@@ -155,8 +156,9 @@ def build_parser() -> Parser:
     )
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS_BY_NAME.values():
-        command.add_to(commands)
+    for name, command in COMMANDS_BY_NAME.items():
+        with redirect_stdout(sys.stderr) if name in PART_OF_COMMAND else nullcontext():  # what it prints is no output
+            command.add_to(commands)
     return whole
 
 

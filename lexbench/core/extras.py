@@ -6,7 +6,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 
-EXTRA_OF_MODULE = {"torch": "hf", "transformers": "hf", "datasets": "hf", "safetensors": "hf"}
+EXTRA_OF_MODULE = dict.fromkeys(("datasets", "networkx", "safetensors", "torch", "transformers"), "hf")
 """Packages that much of lexbench imports where it needs them, each with the extra that brings it."""
 
 
@@ -41,7 +41,7 @@ def import_optional(module: str, extra: str, purpose: str) -> Any:
 
 
 def missing_package(error: BaseException, purpose: str) -> ConfigError | None:
-    """What to say where a package of EXTRA_OF_MODULE could not be imported, as it is not there; None of other errors."""
+    """What to say where an import failed because a package of EXTRA_OF_MODULE is missing; None of other errors."""
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if module not in EXTRA_OF_MODULE or is_installed(module):
         return None

@@ -36,14 +36,17 @@ def plugin_guard(what: str) -> Iterator[None]:
 
 
 def failure_text(what: str, error: BaseException) -> str:
-    """Say that code of others fails, with the error's type, its message and the line: of the user's, if there is one."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = ([frame for frame in frames if is_user_code(frame.filename)] or frames)[-1]
-    file, line = where.filename, where.lineno
+    """Say that code of others fails: type and message of the error, and the line, the user's own if there is one."""
+    frames = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename  # Python's, where a module is not found
+    ]
+    own = [frame for frame in frames if is_user_code(frame[0])]
     # A syntax error is raised by the importer, and names its own line.
-    if isinstance(error, SyntaxError) and error.filename:
-        file, line = error.filename, error.lineno
-    return f"{what} fails with {type(error).__name__} ({_one_line_message(error)}) in {Path(file).name}, line {line}"
+    named = [(error.filename, error.lineno)] if isinstance(error, SyntaxError) and error.filename else own or frames
+    place = f" in {Path(named[-1][0]).name}, line {named[-1][1]}" if named else ""
+    return f"{what} fails with {type(error).__name__} ({_one_line_message(error)}){place}"
 
 
 @contextmanager

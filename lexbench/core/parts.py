@@ -86,7 +86,7 @@ def _checked(part: Any, place: str) -> Part:
 
 def tell_left_out(what: str, failure: Exception) -> None:
     """Say on standard error that something of a part is left out, and why."""
-    reason = " ".join(str(failure).split())[:300]
+    reason = " ".join(str(failure).split()).removeprefix(f"{what} ")[:300]
     print(f"lexbench: {what} is left out ({reason}): mend or uninstall it", file=sys.stderr)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from lexbench.core.code_places import is_own_code, is_user_code
 from lexbench.core.parts import part_of_module
 
+
 def user_code_hash(*given: Any) -> str | None:
     """Hash of the files that define users' classes: classes given, those of dataclasses given and in their fields.
 

@@ -12,8 +12,8 @@ from lexbench.backends import Backend
 from lexbench.checkpoints.checkpoint import refuse_adapter
 from lexbench.core import objects, parts
 from lexbench.core.errors import ConfigError, FetchError
-from lexbench.core.guard import plugin_guard
 from lexbench.core.files import check_writable
+from lexbench.core.guard import plugin_guard
 from lexbench.core.model import Model
 from lexbench.core.record import Cell, Deferred
 from lexbench.core.task import Tokenizer

