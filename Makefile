@@ -4,7 +4,7 @@
 # make test-triton: the tests of the Triton kernels in its interpreter, which needs no GPU; Triton goes into a folder of its own.
 # make test-exchange: the tests by inspect_ai, every-eval-ever and Jupyter, in a venv of their own.
 # make test-kvpress: tokens that kv keeps beside those that kvpress keeps, in a venv of its own with an older transformers.
-# make readme-venvs: what README installs, without torch and with it, each in a venv of its own; docs' blocks run there.
+# make readme-venvs: what README and docs install (without torch, with it, for tune), each in a venv; docs' blocks run there.
 # make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
 # make texts: packages of Debian with the texts of corpus=novels and corpus=manuals, into .texts/ or LEXBENCH_TEXTS.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
@@ -20,6 +20,7 @@ VLLM := .venv-vllm
 EXCHANGE := .venv-exchange
 LIGHT := .venv-light
 README := .venv-readme
+SEARCH := .venv-search
 KVPRESS := .venv-kvpress
 TRITON := .venv-triton
 # Python compiles what is imported, and both workers and the next run read it; pip would compile four times as much.
@@ -27,6 +28,8 @@ TRITON := .venv-triton
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_COMPILE := 0
 PIP := pip install --quiet --disable-pip-version-check
+# Prints the folder of a venv's packages.
+PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
 # Neighbouring tests share their modules' fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
@@ -42,7 +45,7 @@ test: $(DEV)
 test-all: $(DEV) readme-venvs
 	$(PYTEST)
 
-readme-venvs: $(LIGHT)/.ready $(README)/.ready
+readme-venvs: $(LIGHT)/.ready $(README)/.ready $(SEARCH)/.ready
 
 test-vllm: $(VLLM)/.ready
 	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm
@@ -101,6 +104,14 @@ $(README)/.ready: pyproject.toml constraints.txt
 	$(README)/bin/$(PIP) -c constraints.txt -e ".[hf]"
 	touch $@
 
+# It sees the packages of README's venv, and adds those of the extra.
+$(SEARCH)/.ready: $(README)/.ready
+	$(call venv,$(SEARCH))
+	echo "import site; site.addsitedir('$$($(README)/bin/python -c "$(PACKAGES)")')" \
+		>"$$($(SEARCH)/bin/python -c "$(PACKAGES)")/readme.pth"
+	$(SEARCH)/bin/$(PIP) -c constraints.txt -e ".[search]"
+	touch $@
+
 $(DEV): pyproject.toml constraints.txt
 	$(call venv,$(VENV))
 	$(BIN)/$(PIP) -c constraints.txt -e ".[dev]"
@@ -121,7 +132,6 @@ $(TRITON)/.ready: $(DEV)
 
 # It sees the packages of the other venv, and adds only those that read files. every-eval-ever asks for Python 3.12; its
 # validator, which is all that is used, runs under 3.11.
-PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
 $(EXCHANGE)/.ready: $(DEV)
 	$(call venv,$(EXCHANGE))
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
@@ -145,4 +155,4 @@ gate: $(READY)
 	$(BIN)/lexbench check runs/gate --baseline results/baselines/lexlet.json
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(EXCHANGE) $(KVPRESS) $(TRITON) $(LIGHT) $(README) runs site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(EXCHANGE) $(KVPRESS) $(TRITON) $(LIGHT) $(README) $(SEARCH) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -222,6 +222,23 @@ def test_quotes_hide_what_is_inside(line: str, bare: str) -> None:
     assert unquoted(line) == bare
 
 
+@pytest.mark.parametrize("page", ["check.md", "certify.md"])
+def test_what_stands_for_a_name_of_the_readers_is_explained_before_it_is_used(page: str) -> None:
+    text = " ".join((DOCS / page).read_text().split())
+    explained = text.index("`OWNER` is the account on the forge that holds your copy of lexbench, `COMMIT` the commit")
+    assert explained < min(text.index("OWNER/lexbench"), text.index("COMMIT/" if "COMMIT/" in text else "@COMMIT"))
+
+
+def test_the_line_of_readme_is_that_of_the_makefile() -> None:
+    """But for -e: the tests are of the clone as it is."""
+    [line] = [block.text.strip() for block in blocks("../README.md") if block.text.startswith("pip install")]
+    made = (ROOT / "Makefile").read_text().replace('"', "'").replace("-e ", "")
+    for venv in ("$(BIN)", "$(README)/bin"):
+        assert f"\t{venv}/{line.replace('pip install', '$(PIP)')}\n" in made
+    assert "`pip install -c constraints.txt .`" in (DOCS / "../README.md").read_text()
+    assert "\t$(LIGHT)/bin/$(PIP) -c constraints.txt .\n" in made
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_not_run_says_why(page: str) -> None:
     for block in blocks(page):
