@@ -64,13 +64,13 @@ def all_parts() -> tuple[Part, ...]:
     for entry in sorted(_entries(), key=lambda each: not each.value.startswith("lexbench.")):
         try:
             with plugin_guard(f"part {entry.name}"):
-                found.append(_checked(entry.load(), entry.value))
+                found.append(_check_part(entry.load(), entry.value))
         except (Refused, ConfigError, OSError) as failure:  # it must not end commands that do not use it
             tell_left_out(f"part {entry.name}", failure)
     return tuple(found)
 
 
-def _checked(part: Any, place: str) -> Part:
+def _check_part(part: Any, place: str) -> Part:
     """A part as an entry point gives it; AssertionError where it is none, or states what is none."""
     assert isinstance(part, Part), f"{place} is no lexbench.core.parts.Part"
     assert part.folder.is_dir(), f"package {part.package} has no folder"

@@ -118,7 +118,7 @@ def _file(file: Path) -> Any:
 
 def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
     """Rows of a dataset; returns Refused if the hub does not answer."""
-    datasets = import_optional(*hub.DATASETS)
+    datasets = import_optional(*hub.DATASETS_PACKAGE)
 
     try:
         return hub.load_rows(dataset, config, split, revision)
