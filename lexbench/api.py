@@ -1,6 +1,8 @@
 """lexbench from Python: the same names, yamls and parameters as on the command line."""
 
 import atexit
+import functools
+import inspect
 import sys
 import tempfile
 import warnings
@@ -8,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core import objects, registry
@@ -34,6 +36,26 @@ if TYPE_CHECKING:
     from lexbench.runner.job import Job
     from lexbench.stats.tables import Table
     from lexbench.store.format import FinishedCell
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _checks_names(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function, with ConfigError for an argument of an unknown name, which offers the nearest."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*given: P.args, **named: P.kwargs) -> R:
+        for name in named:
+            if name not in known:
+                raise ConfigError(
+                    f"{function.__name__} has no argument {name}: {registry.suggest_choices(name, known)}"
+                )
+        return function(*given, **named)
+
+    return checked
 
 
 method = named_method
@@ -294,8 +316,9 @@ class Text(str):
         return str(self)
 
 
+@_checks_names
 def run(
-    model: Any,
+    model: Any = "lexlet",
     method: MethodGiven | Sequence[MethodGiven] = "none",
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     lengths: int | Sequence[int] | None = None,
@@ -317,7 +340,8 @@ def run(
     """Measure every method on every task at every length, or go on where an earlier run stopped.
 
     Args:
-        model: a name of the registry, a folder, a name on the hub, facts with a `path`, or a loaded model (`evaluate`).
+        model: a name of the registry, a folder, a name on the hub, facts with a `path`, or a loaded model (`evaluate`);
+            the embedded one if left out, as of the command.
         method: a name, a mapping of `name` and parameters, an object or a function of your own (docs/python.md), None
             for the unmodified model; or several of them. "yarn+log_n" is one method, combined of two; with parameters
             `{"compose": [{"name": "yarn", "factor": 8}, "log_n"]}`.
@@ -371,6 +395,7 @@ def run(
         return Run(job.results, frozenset(cell.id for cell in execute_job(job, quiet=quiet)))
 
 
+@_checks_names
 def evaluate(
     model: Any,
     tokenizer: Any,

@@ -1,7 +1,9 @@
 """The documentation: every command, program and file of a page is run as it stands there, in a folder of its own."""
 
 import importlib
+import itertools
 import json
+import os
 import re
 import shlex
 import shutil
@@ -17,7 +19,6 @@ import pytest
 import yaml
 
 from lexbench.checkpoints.checkpoint import locate_checkpoint
-from lexbench.commands import main
 from lexbench.core import task
 from lexbench.core.version import __version__
 from tools.keep_records import read_records
@@ -69,41 +70,79 @@ def like(shown: str, printed: str) -> bool:
     return all(float(one) == pytest.approx(float(other), rel=0.02, abs=0.02) for one, other in pairs)
 
 
-def follow(
-    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> dict[str, str]:
-    """Do all that a page says, in its order; each command line, and what it printed."""
-    monkeypatch.chdir(folder)
-    if page != DRAWN:
-        monkeypatch.setattr("lexbench.report.report.MAX_TABLES_WITH_FIGURES", 0)
-    lines = [line for block in blocks(page) if block.kind == "sh" for line, _ in commands(block)]
-    if not any(line.startswith("lexbench verify ") for line in lines):  # else a run's self-check is of no interest
-        for name in ("verify_attention", "check_cached_reading"):
-            monkeypatch.setattr(f"lexbench.runner.verify.{name}", lambda *_: [])
-    if re.search("results/reference|board results", (DOCS / page).read_text()):
-        shutil.copytree(ROOT / "results" / "reference", folder / "results" / "reference")
-        shutil.copy(ROOT / "results" / "ledger.jsonl", folder / "results")
-    namespace: dict[str, object] = {"__name__": page}
-    said: dict[str, str] = {}
-    last: list[str] = []
+VENVS = {"light": ".venv-light", "hf": ".venv-readme", "search": ".venv-search"}
+"""Folder of the venv for each line of installation: README's without torch, README's own, and with an extra."""
+SMALLEST = {
+    "train": (
+        'recipe.shape="{layers:1,width:32,heads:2,kv_heads:1,hidden:32}" recipe.batch=4 '
+        'recipe.stages="[{steps:3,lessons:{text:1.0}}]" corpora="[{name:synthetic,count:2,words:400}]"'
+    ),
+    "run": "n=1 multiples=[0.5] task=last_segment",
+    "versus": "n=2 multiples=[1] task=passkey",
+    "search": "population=2 iterations=1 parents=2 mutations=1 crossovers=1",
+    "study": "--dry-run",
+}
+"""By command, what makes one of a block that takes minutes take seconds. Texts and their number stay as printed."""
+
+
+def python_of(line: str) -> str:
+    """The Python of a venv that the Makefile makes by a line of README or docs (`make readme-venvs`), else this one."""
+    own = ROOT / VENVS[line] / "bin/python"
+    return str(own) if own.is_file() else sys.executable
+
+
+def steps_of(page: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """All that a page says to do, in its order, each with the line of installation after which it is done."""
+    line = "hf"
     for block in blocks(page):
         if block.file:
-            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / block.file).write_text(block.text)
-        elif block.kind == "sh":
-            last = []
-            for line, code in commands(block):
-                monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
-                program, *words = shlex.split(line)
-                assert program == "lexbench" and main.main(words) == code, (line, capsys.readouterr().err)
-                said[line] = capsys.readouterr().out
-                last += said[line].splitlines()
+            yield line, {"file": block.file, "text": block.text}
+        elif block.kind == "bash" and (found := re.search(r"pip install .*'\.\[(\w+)\]'", block.text)):
+            line = found[1] if found[1] in VENVS else line
+        elif block.kind == "sh" or (block.title.startswith("takes") and "needs" not in block.title):
+            small = SMALLEST if block.title.startswith("takes") else {}
+            for number, (each, code) in enumerate(commands(block)):
+                words = f"{each} {small.get(each.split()[1], '')}".strip()
+                yield ("light" if block.title == "light" else line), {"line": words, "code": code, "first": not number}
         elif block.kind == "python":
-            exec(compile(block.text, page, "exec"), namespace)
+            yield line, {"python": block.text}
         elif block.title == "prints":
-            for shown in filter(str.strip, block.text.splitlines()):
-                assert any(like(shown, line) for line in last), f"{page} shows {shown!r}, printed was {last}"
+            yield line, {"prints": block.text}
+
+
+def follow(page: str, folder: Path) -> dict[str, str]:
+    """Do all that a page says, in its order, by the lexbench that it says to install; what each command printed."""
+    text = (DOCS / page).read_text()
+    if re.search("results/reference|board results", text):
+        shutil.copytree(ROOT / "results" / "reference", folder / "results" / "reference")
+        shutil.copy(ROOT / "results" / "ledger.jsonl", folder / "results")
+    said: dict[str, str] = {}
+    last: list[str] = []
+    asked = {"figures": page == DRAWN, "self_check": "\nlexbench verify " in text}
+    for line, group in itertools.groupby(steps_of(page), lambda each: each[0]):
+        steps = [step for _, step in group]
+        for step, printed in zip(steps, done_by(line, steps, asked, folder), strict=True):
+            if "line" in step:
+                said[str(step["line"])] = printed
+                last = [*([] if step["first"] else last), *printed.splitlines()]
+            elif "prints" in step:
+                for shown in filter(str.strip, str(step["prints"]).splitlines()):
+                    assert any(like(shown, each) for each in last), f"{page} shows {shown!r}, printed was {last}"
     return said
+
+
+def done_by(line: str, steps: list[dict[str, object]], asked: dict[str, bool], folder: Path) -> list[str]:
+    """What each step printed, done in a folder by the Python of a line of installation."""
+    (folder / ".steps.json").write_text(json.dumps({**asked, "steps": steps}))
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHONPATH"))}
+    if python_of(line) == sys.executable:
+        clean["PYTHONPATH"] = str(ROOT)
+    # -P: the folder of the tests is no place of modules.
+    words = [python_of(line), "-P", str(ROOT / "tests/page_steps.py"), ".steps.json", ".outputs.json"]
+    done = subprocess.run(words, cwd=folder, env=clean, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    outputs: list[str] = json.loads((folder / ".outputs.json").read_text())
+    return outputs
 
 
 def of(said: dict[str, str], command: str, word: str) -> str:
@@ -116,10 +155,8 @@ def of(said: dict[str, str], command: str, word: str) -> str:
     "page",
     [pytest.param(page, marks=[] if page in QUICK else [pytest.mark.slow]) for page in PAGES if page not in OWN],
 )
-def test_a_page_does_what_it_says(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    follow(page, tmp_path, monkeypatch, capsys)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+    follow(page, tmp_path)
 
 
 def test_the_tutorial_is_kept_without_outputs_and_compiles() -> None:
@@ -132,10 +169,8 @@ def test_the_tutorial_is_kept_without_outputs_and_compiles() -> None:
 
 
 @pytest.mark.slow
-def test_a_method_outside_the_repository_runs_is_verified_and_stands_in_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = follow("methods.md", tmp_path, monkeypatch, capsys)
+def test_a_method_outside_the_repository_runs_is_verified_and_stands_in_the_table(tmp_path: Path) -> None:
+    said = follow("methods.md", tmp_path)
     names = of(said, "list", "mine")
     assert re.search(r"^  root_pi +Squeeze positions by a power of the stretch", names, re.MULTILINE)
     assert "root_pi(power=0.25)" in of(said, "show", "root_pi")
@@ -146,10 +181,8 @@ def test_a_method_outside_the_repository_runs_is_verified_and_stands_in_the_tabl
 
 
 @pytest.mark.slow
-def test_a_task_outside_the_repository_runs_and_stands_in_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = follow("tasks.md", tmp_path, monkeypatch, capsys)
+def test_a_task_outside_the_repository_runs_and_stands_in_the_table(tmp_path: Path) -> None:
+    said = follow("tasks.md", tmp_path)
     assert re.search(r"^  last_word +Repeat a secret word", of(said, "list", "mine"), re.MULTILINE)
     table = of(said, "run", "last_word")
     assert re.search(r"\| none +\| +\d\.\d+ \[.*\| +\d\.\d+ \[", table)
@@ -187,6 +220,23 @@ def test_every_shell_line_can_be_pasted_into_zsh(page: str) -> None:
 )
 def test_quotes_hide_what_is_inside(line: str, bare: str) -> None:
     assert unquoted(line) == bare
+
+
+@pytest.mark.parametrize("page", ["check.md", "certify.md"])
+def test_what_stands_for_a_name_of_the_readers_is_explained_before_it_is_used(page: str) -> None:
+    text = " ".join((DOCS / page).read_text().split())
+    explained = text.index("`OWNER` is the account on the forge that holds your copy of lexbench, `COMMIT` the commit")
+    assert explained < min(text.index("OWNER/lexbench"), text.index("COMMIT/" if "COMMIT/" in text else "@COMMIT"))
+
+
+def test_the_line_of_readme_is_that_of_the_makefile() -> None:
+    """But for -e: the tests are of the clone as it is."""
+    [line] = [block.text.strip() for block in blocks("../README.md") if block.text.startswith("pip install")]
+    made = (ROOT / "Makefile").read_text().replace('"', "'").replace("-e ", "")
+    for venv in ("$(BIN)", "$(README)/bin"):
+        assert f"\t{venv}/{line.replace('pip install', '$(PIP)')}\n" in made
+    assert "`pip install -c constraints.txt .`" in (DOCS / "../README.md").read_text()
+    assert "\t$(LIGHT)/bin/$(PIP) -c constraints.txt .\n" in made
 
 
 @pytest.mark.parametrize("page", PAGES)

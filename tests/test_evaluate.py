@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+import yaml
 from numpy.typing import NDArray
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -137,6 +138,21 @@ USUAL: dict[str, Any] = {"task": "passkey", "lengths": [64], "n": 1, "backend": 
 def test_an_argument_of_another_type_is_one_line(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         lexbench.run(**{"model": "lexlet", "results": tmp_path, **USUAL, **changed})
+
+
+def test_a_run_without_a_model_is_of_the_embedded_one(tmp_path: Path) -> None:
+    """As `lexbench run` without model=..., whose yaml names it."""
+    default = yaml.safe_load((Path(__file__).parents[1] / "configs/run.yaml").read_text())["defaults"]
+    [named] = [each["model"] for each in default if "model" in each]
+    found = [lexbench.run(**model, results=tmp_path, **USUAL).records()["model"] for model in ({}, {"model": named})]
+    assert [set(each) for each in found] == [{named}, {named}]
+
+
+@pytest.mark.parametrize("ask", [lexbench.run, lexbench.evaluate])
+def test_an_argument_of_an_unknown_name_offers_the_nearest(ask: Any) -> None:
+    said = rf"^{ask.__name__} has no argument lenghts: did you mean lengths\? choose from model, "
+    with pytest.raises(lexbench.ConfigError, match=said):
+        ask("lexlet", task="passkey", lenghts=[64])
 
 
 def test_a_run_that_is_not_there_and_a_suite_as_a_task_are_one_line(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """The Makefile takes the newest Python that runs, and says in one line what is missing."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,6 +60,26 @@ def test_the_newest_python_that_runs_is_taken(pythons: Mapping[str, str], taken:
     done = made(tmp_path, pythons)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "venv/made").read_text() == f"{taken}\n"
+
+
+@pytest.mark.parametrize("file", ["Makefile", ".ci/run"])
+def test_pip_compiles_nothing(file: str, tmp_path: Path) -> None:
+    """Tried with pip itself, by a wheel of one module: PIP_NO_COMPILE=1 compiles it."""
+    stated = dict(re.findall(r"\b(PIP_[A-Z_]+)\s*:?=\s*(\w+)", re.sub("(?m)^#.*$", "", (ROOT / file).read_text())))
+    assert stated
+    info = "Metadata-Version: 2.1\nName: one\nVersion: 1.0\n"
+    tag = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(tmp_path / "one-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in {"one.py": "", "one-1.0.dist-info/METADATA": info, "one-1.0.dist-info/WHEEL": tag}.items():
+            wheel.writestr(name, text)
+        wheel.writestr("one-1.0.dist-info/RECORD", "")
+    others = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "PYTHONDONTWRITE"))}
+    for settings, compiled in ((stated, 0), ({}, 1)):
+        place = tmp_path / f"place{compiled}"
+        words = ["install", "--quiet", "--no-index", "--target", str(place), str(tmp_path / "one-1.0-py3-none-any.whl")]
+        run = [sys.executable, "-m", "pip", "--disable-pip-version-check", *words]
+        subprocess.run(run, env={**others, **settings}, check=True, cwd=tmp_path)
+        assert (place / "one.py").is_file() and len([*place.rglob("*.pyc")]) == compiled
 
 
 def test_a_python_that_is_given_is_taken(tmp_path: Path) -> None:

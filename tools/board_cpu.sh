@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SmolLM2's board on a CPU, in stages from the most telling to the rest: tools/board_cpu.sh
-# Needs lexbench[models], its command on the PATH, and `make texts`. Every command goes on where an earlier one was stopped.
+# Needs lexbench with the extra models, its command on the PATH, and `make texts`. Every command goes on where an earlier one was stopped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export HF_HUB_OFFLINE=1

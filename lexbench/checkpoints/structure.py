@@ -10,6 +10,7 @@ from typing import Any
 from lexbench.checkpoints.checkpoint import facts_suffice, local_folder, read_config
 from lexbench.checkpoints.config_facts import ROPE_IF
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import install_remedy, is_installed
 from lexbench.core.layer_types import is_chunked, is_windowed
 
 ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"}
@@ -26,6 +27,8 @@ STATE_LAYER_KINDS = ("linear_attention", "mamba", "conv", "recurrent")
 def attention_properties(stated: Mapping[str, Any]) -> dict[str, str]:
     """Properties of a checkpoint's attention and head: sentence by name; empty where there is no config to read.
 
+    Without transformers one sentence says how to install it.
+
     Args:
         stated: fields of `Model`; without a folder on disk, the checkpoint is read only if its facts are needed.
     """
@@ -38,6 +41,8 @@ def attention_properties(stated: Mapping[str, Any]) -> dict[str, str]:
         found = read_config(path, stated.get("revision"))
     except ValueError:  # its package or folder is not here, and the stated facts suffice
         return {}
+    if not is_installed("transformers"):
+        return {"windows, sinks and head": f"read by transformers, which is not installed: {install_remedy('hf')}"}
     import transformers
 
     kind = found.get("model_type")

@@ -17,6 +17,7 @@ import numpy as np
 import tokenizers
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import import_optional
 from lexbench.core.files import read_object, read_utf8
 from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 
@@ -320,17 +321,15 @@ def _template(
     if source is None:
         return None
     from jinja2 import TemplateError
-    from transformers.utils.chat_template_utils import render_jinja_template
 
+    fill = import_optional("transformers.utils.chat_template_utils", "hf", "a chat template").render_jinja_template
     # Templates name special tokens: bos_token, eos_token, ...
     tokens = {key: _content(value) for key, value in settings.items() if key.endswith("_token") and value}
     values: dict[str, Any] = {key: token for key, token in tokens.items() if isinstance(token, str)}
     values |= {} if thinking is None else {"enable_thinking": thinking}
     talk = [[{"role": role, "content": f"\u2402{place}\u2403"} for place, role in enumerate(roles)]]
     try:
-        rendered, _ = render_jinja_template(
-            conversations=talk, chat_template=SAME_DAY + source, add_generation_prompt=True, **values
-        )
+        rendered, _ = fill(conversations=talk, chat_template=SAME_DAY + source, add_generation_prompt=True, **values)
     except (TemplateError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
@@ -350,12 +349,9 @@ def _content(token: str | dict[str, Any] | None) -> str | None:
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
     """Convert a slow tokenizer with transformers."""
-    from transformers import AutoTokenizer
-
+    slow = import_optional("transformers", "hf", f"a tokenizer without tokenizer.json ({folder})").AutoTokenizer
     try:
-        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=False
-        ).backend_tokenizer
+        converted: tokenizers.Tokenizer = slow.from_pretrained(folder, trust_remote_code=False).backend_tokenizer
     except (OSError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(

@@ -241,7 +241,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
 
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
-    flags, given = split_flags(words, command.options())
+    flags, given = split_flags(words, command)
     sweep = bool({*SWEEP_FLAGS, "hydra.mode=MULTIRUN"} & {*flags, *given})
     given = [each for word in given for each in model_path_words(word, sweep)]
     given = [each for word in given for each in corpus_path_words(word, sweep)]

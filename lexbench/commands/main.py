@@ -9,8 +9,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 from lexbench.commands import (
     check,
@@ -33,6 +34,8 @@ from lexbench.commands.command import Command, CommandHelpFormatter, Parser, sho
 from lexbench.core import parts, registry
 from lexbench.core.console import at_work
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import missing_package
+from lexbench.core.guard import failure_text, plugin_guard
 from lexbench.core.record import Refused
 from lexbench.core.version import full_version
 
@@ -54,19 +57,39 @@ CORE_COMMAND_MODULES = (
 )
 
 
-def _commands() -> dict[str, Command]:
-    """The commands of the core and of all parts, by name; a part's command cannot replace another."""
+def _commands() -> tuple[dict[str, Command], dict[str, str]]:
+    """The commands of the core and of all parts, by name; and the part of each that others wrote.
+
+    A part's command cannot replace another. One that cannot be loaded is named on standard error and left out.
+    """
     found: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in CORE_COMMAND_MODULES}
+    of_others: dict[str, str] = {}
     for part in parts.all_parts():
         for name in part.commands:
-            command: Command = importlib.import_module(name).COMMAND
+            what = f"part {part.name}'s command module {name}"
+            try:
+                with plugin_guard(what):
+                    command: Command = importlib.import_module(name).COMMAND
+                    if not part.is_ours:
+                        _check_command(command)
+            except (Refused, ConfigError, OSError) as failure:
+                parts.tell_left_out(what, failure)
+                continue
             if command.name in found:
                 print(f"lexbench: {part.name}'s command {command.name} is left out: the name is taken", file=sys.stderr)
+            elif not part.is_ours:
+                of_others[command.name] = part.name
             found.setdefault(command.name, command)
-    return found
+    return found, of_others
 
 
-COMMANDS_BY_NAME = _commands()
+def _check_command(command: Any) -> None:
+    """Fail where a command would fail while the command line is built: of a part that others wrote."""
+    assert isinstance(command, Command), "COMMAND is no lexbench.commands.command.Command"
+    command.add_to(Parser().add_subparsers())
+
+
+COMMANDS_BY_NAME, PART_OF_COMMAND = _commands()
 GARBAGE_THRESHOLDS = (100_000, 20, 20)
 """Objects after which Python looks for garbage. By its usual 700, torch and transformers are looked through so often
 while they load that it takes a seventh of a short command."""
@@ -75,8 +98,8 @@ while they load that it takes a seventh of a short command."""
 def main(given: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Returns 0 if it succeeded, 2 for wrong input (in one line), 1 for a bug of lexbench (with a traceback), 130 if
-    interrupted, or the command's own code.
+    Returns 0 if it succeeded, 2 for wrong input (in one line), 1 for a bug of lexbench (with a traceback) or of another
+    package's command (in one line), 130 if interrupted, or the command's own code.
     """
     if given is None:  # a process of our own
         gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -108,6 +131,14 @@ def main(given: Sequence[str] | None = None) -> int:
         if isinstance(error.__context__, OSError) and error.__context__.errno == errno.ELOOP:  # pathlib hides it
             print(f"lexbench: {shorten_message(_one_line(error.__context__))}", file=sys.stderr)
             return 2
+        if lacking := missing_package(error, f"lexbench {command.name}"):
+            print(f"lexbench: {lacking}", file=sys.stderr)
+            return 2
+        if part := PART_OF_COMMAND.get(command.name):
+            if os.environ.get("LEXBENCH_TRACEBACK"):
+                traceback.print_exc()
+            print(f"lexbench: {failure_text(f'part {part}, command {command.name}', error)}", file=sys.stderr)
+            return 1
         _report_bug(words)
         return 1
 
@@ -125,8 +156,9 @@ def build_parser() -> Parser:
     )
     whole.add_argument("--version", action="version", version=full_version())
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS_BY_NAME.values():
-        command.add_to(commands)
+    for name, command in COMMANDS_BY_NAME.items():
+        with redirect_stdout(sys.stderr) if name in PART_OF_COMMAND else nullcontext():  # what it prints is no output
+            command.add_to(commands)
     return whole
 
 

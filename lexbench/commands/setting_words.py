@@ -13,8 +13,8 @@ from lexbench.commands.command import SWEEP_HELP, Command, Setting
 from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import install_remedy, is_installed
 from lexbench.core.model import Model
-from lexbench.core.parts import is_installed
 from lexbench.core.record import Refused
 
 VALUELESS_FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
@@ -62,8 +62,8 @@ def words_of_file(file: Path, words: list[str]) -> list[str]:
     return [*["-m"] * bool(swept), *(f"{key}={value}" for key, value in settings.items() if key not in given), *words]
 
 
-def split_flags(words: list[str], options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Flags with their values, and settings; `options` of the command are offered in place of an unknown flag."""
+def split_flags(words: list[str], command: Command) -> tuple[list[str], list[str]]:
+    """Flags with their values, and settings of a command; ConfigError for an unknown flag, with what may be meant."""
     flags, settings = [], []
     rest = iter(words)
     for word in rest:
@@ -75,12 +75,21 @@ def split_flags(words: list[str], options: Sequence[str]) -> tuple[list[str], li
         elif word.startswith("-"):
             if word.partition("=")[0] not in VALUELESS_FLAGS:
                 raise ConfigError(
-                    f"unknown flag {word}: {registry.did_you_mean(flag, [*options, *VALUELESS_FLAGS])}see --help"
+                    f"unknown flag {word}: {_flag_hint(command, flag, value or next(rest, ''))}see --help"
                 )
             flags.append(word)
         else:
             settings.append(word)
     return flags, settings
+
+
+def _flag_hint(command: Command, flag: str, value: str) -> str:
+    """What an unknown flag with this value, or the word behind it, may mean: a setting, or the nearest flag."""
+    name, _, part = flag.lstrip("-").replace("-", "_").partition(".")
+    if name in command.names(groups=True) + command.names(groups=False):
+        shown = "VALUE" if not value or value.startswith("-") or "=" in value else value
+        return f"settings have no dashes, did you mean {name}{f'.{part}' * bool(part)}={shown}? "
+    return registry.did_you_mean(flag, [*command.options(), *VALUELESS_FLAGS])
 
 
 def checked_setting(command: Command, word: str, sweep: bool, given: Sequence[str]) -> str:
@@ -288,4 +297,4 @@ def _check_launcher_installed(word: str) -> None:
     key, _, name = word.partition("=")
     if key == "hydra/launcher" and name in MODULE_OF_LAUNCHER and not is_installed(MODULE_OF_LAUNCHER[name]):
         extra = name.partition("_")[0]
-        raise ConfigError(f'launcher {name} needs a package that is not installed: pip install "lexbench[{extra}]"')
+        raise ConfigError(f"launcher {name} needs a package that is not installed: {install_remedy(extra)}")

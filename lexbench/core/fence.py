@@ -1,80 +1,19 @@
-"""A fence around plug-ins: a failure of one is recorded at its cells, or printed in one line, and the sweep goes on."""
+"""What a plug-in gives is checked: the Attention of a method, the questions of a task."""
 
 import inspect
 import json
-import os
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from lexbench.core.attention import Attention, Positions, Region, Remapping, SlotError
 from lexbench.core.errors import ConfigError
+from lexbench.core.guard import plugin_guard
 from lexbench.core.model import Model
-from lexbench.core.plug_in import is_user_code, user_code_hash
-from lexbench.core.record import Deferred, Refused
+from lexbench.core.plug_in import user_code_hash
 from lexbench.core.task import AnyQuestion, Choose, ClassifyTokens, Generate, Tokenizer
-
-
-@contextmanager
-def plugin_guard(what: str) -> Iterator[None]:
-    """Turn a failure inside into Deferred, with its type and line.
-
-    ConfigError and OSError rise: they speak of wrong settings. LEXBENCH_TRACEBACK=1 prints where a failure comes from.
-    """
-    try:
-        with _no_silent_exit():
-            yield
-    except (Refused, ConfigError, OSError, KeyboardInterrupt, GeneratorExit):
-        raise
-    # A plug-in may call sys.exit, or raise an exception of its own that is no Exception.
-    except BaseException as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if is_user_code(frame.filename)]
-        if os.environ.get("LEXBENCH_TRACEBACK"):
-            traceback.print_exception(error, file=sys.stderr)
-        # The line that failed: of the user's, if there is one.
-        where = (own or frames)[-1]
-        file, line = where.filename, where.lineno
-        # A syntax error is raised by the importer, and names its own line.
-        if isinstance(error, SyntaxError) and error.filename:
-            file, line = error.filename, error.lineno
-        place = f"{Path(file).name}, line {line}"
-        raise Deferred(f"{what} fails with {type(error).__name__} ({_one_line_message(error)}) in {place}") from error
-
-
-@contextmanager
-def _no_silent_exit() -> Iterator[None]:
-    """Let `os._exit` raise SystemExit inside: it would end the sweep without a word, with any exit code."""
-    home = os.getpid()
-
-    def leave(status: int) -> NoReturn:
-        if os.getpid() != home:  # a process that the plug-in has forked ends itself
-            END_PROCESS(status)
-        raise SystemExit(f"os._exit({status})")
-
-    os._exit = leave
-    try:
-        yield
-    finally:
-        os._exit = END_PROCESS
-
-
-END_PROCESS = os._exit
-"""Python's own, also while another thread is inside a fence."""
-
-
-def _one_line_message(error: BaseException) -> str:
-    """An error's message as one short printable line."""
-    try:
-        text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    except Exception:
-        return "nothing that can be said"
-    return "".join(each if each.isprintable() else "?" for each in text)[:200] or "nothing said"
 
 
 def attention_from(method: Any, model: Model, length: int, doing: str = "attention", *before: Attention) -> Attention:

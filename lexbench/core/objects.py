@@ -17,7 +17,7 @@ from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.old_names import present_path
 from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
@@ -147,7 +147,8 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
         named = f"{noun} {config['name']}" if "name" in config else f"{noun} config"
         raise ConfigError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
     target = config["_target_"]
-    return target if isinstance(target, type) else _import(present_path(str(target)))
+    named = f"{noun} {config['name']}" if "name" in config else noun
+    return target if isinstance(target, type) else _import(present_path(str(target)), named)
 
 
 def _class_in(config: Mapping[str, Any], noun: str) -> type:
@@ -180,12 +181,15 @@ def _module(file: Path, noun: str, changed: int) -> ModuleType:
     return module
 
 
-def _import(target: str) -> type:
+def _import(target: str, named: str) -> type:
+    """The class of a path; `named` is what asks for it, in messages."""
     module, _, name = target.rpartition(".")
+    if not module:
+        raise ConfigError(f"_target_ {target} cannot be imported (it names no module): write package.module.Class")
     try:
-        with plugin_guard(f"_target_ {target}"):
+        with plugin_guard(named):
             found = getattr(importlib.import_module(module), name)
-    except (Deferred, ValueError) as error:
+    except Deferred as error:
         raise ConfigError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
     if not isinstance(found, type):
         raise ConfigError(f"_target_ {target} must be a class: write package.module.Class")

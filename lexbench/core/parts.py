@@ -5,7 +5,8 @@ A package becomes a part by one entry point of the group `lexbench.parts` that n
     [project.entry-points."lexbench.parts"]
     mymethod = "lexbench_mymethod.part:PART"
 
-The core imports no part; it asks for what a part provides by a name that both know.
+The core imports no part; it asks for what a part provides by a name that both know. A part of others that fails, ends
+the process or prints is left out or named; it never changes what another command prints or returns.
 """
 
 import functools
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.guard import plugin_guard
+from lexbench.core.record import Refused
 
 PARTS_ENTRY_POINT_GROUP = "lexbench.parts"
 CHECKOUT_FOLDER = Path(__file__).resolve().parents[2]
@@ -57,35 +60,16 @@ class Part:
         return self.package.partition(".")[0] == "lexbench"
 
 
-def is_installed(module: str) -> bool:
-    """Whether a module can be imported; nothing is imported."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of its parent
-        return False
-
-
-def import_optional(module: str, extra: str, purpose: str) -> Any:
-    """Import a module of an optional package; ConfigError that names the extra where it is missing."""
-    if not is_installed(module):
-        raise ConfigError(f'{purpose} needs {module}, which is not installed: pip install "lexbench[{extra}]"')
-    return importlib.import_module(module)
-
-
 @functools.cache
 def all_parts() -> tuple[Part, ...]:
     """All parts, ours first; one that cannot be loaded is named on standard error and left out."""
     found = []
     for entry in sorted(_entries(), key=lambda each: not each.value.startswith("lexbench.")):
         try:
-            part = entry.load()
-            assert isinstance(part, Part), f"{entry.value} is no lexbench.core.parts.Part"
-            assert part.folder.is_dir(), f"package {part.package} has no folder"
-        except Exception as error:  # a stranger's code, which must not end commands that do not use it
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            print(f"lexbench: part {entry.name} is left out ({reason}): mend or uninstall it", file=sys.stderr)
-            continue
-        found.append(part)
+            with plugin_guard(f"part {entry.name}"):
+                found.append(_check_part(entry.load(), entry.value))
+        except (Refused, ConfigError, OSError) as failure:  # it must not end commands that do not use it
+            tell_left_out(f"part {entry.name}", failure)
     return tuple(found)
 
 
@@ -94,14 +78,63 @@ def plug_ins_of_parts() -> dict[str, tuple[str, str]]:
     return {name: place for part in all_parts() for name, place in part.plug_ins.items()}
 
 
+def _check_part(part: Any, place: str) -> Part:
+    """A part as an entry point gives it; AssertionError where it is none, or states what is none."""
+    assert isinstance(part, Part), f"{place} is no lexbench.core.parts.Part"
+    assert part.folder.is_dir(), f"package {part.package} has no folder"
+    assert not isinstance(part.commands, str) and all(isinstance(each, str) for each in part.commands), (
+        f"commands must list modules, got {part.commands!r}"
+    )
+    pairs = isinstance(part.provides, Mapping) and all(
+        isinstance(each, tuple) and len(each) == 2 and isinstance(part.provides[each], str) for each in part.provides
+    )
+    assert pairs, f"provides must map (kind, name) to module:attribute, got {part.provides!r}"
+    return part
+
+
+def tell_left_out(what: str, failure: Exception) -> None:
+    """Say on standard error that something of a part is left out, and why."""
+    reason = " ".join(str(failure).split()).removeprefix(f"{what} ")[:300]
+    print(f"lexbench: {what} is left out ({reason}): mend or uninstall it", file=sys.stderr)
+
+
 def load_provided(kind: str, name: str) -> Any:
-    """The object that a part provides for a name; ConfigError where no part does."""
+    """The object that a part provides for a name; ConfigError where no part does.
+
+    Of a part of others, loading and each call are inside the fence: Deferred where they fail.
+    """
     for part in all_parts():
         if target := part.provides.get((kind, name)):
-            module, _, attribute = target.partition(":")
-            found = importlib.import_module(module)
-            return getattr(found, attribute) if attribute else found
+            if part.is_ours:
+                return _load(target)
+            what = f"part {part.name}'s {kind} {name}"
+            with plugin_guard(what):
+                return _Fenced(what, _load(target))
     raise ConfigError(f"no installed part of lexbench provides {kind} {name}: {_known_names(kind)}")
+
+
+def _load(target: str) -> Any:
+    """The object of `module` or `module:attribute`."""
+    module, _, attribute = target.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+@dataclass(frozen=True)
+class _Fenced:
+    """What a part of others provides; a call of it, or of a function in it, is inside the fence."""
+
+    what: str
+    inside: Any
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        with plugin_guard(self.what):
+            return self.inside(*given, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        with plugin_guard(f"{self.what}.{name}"):
+            found = getattr(self.inside, name)
+        return _Fenced(f"{self.what}.{name}", found) if callable(found) else found
 
 
 def names_provided(kind: str) -> list[str]:

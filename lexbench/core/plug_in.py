@@ -5,7 +5,6 @@ import functools
 import hashlib
 import importlib.util
 import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from inspect import getclosurevars
@@ -15,31 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lexbench.core.code_places import is_own_code, is_user_code
 from lexbench.core.parts import part_of_module
-
-PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
-OWN_CODE_FOLDERS = (PACKAGE_FOLDER, PACKAGE_FOLDER.parent / "tasks")
-"""Folders of lexbench's own code, whose classes state versions of their own."""
-INSTALLED_CODE_FOLDERS = {
-    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
-}
-"""Folders of Python and of installed packages."""
-
-
-def is_own_code(file: str | Path) -> bool:
-    """Whether a file is of lexbench."""
-    place = Path(file).resolve()
-    return any(place.is_relative_to(folder) for folder in OWN_CODE_FOLDERS)
-
-
-def is_user_code(file: str | Path) -> bool:
-    """Whether a file is neither of lexbench nor of Python or an installed package."""
-    place = Path(file).resolve()
-    return (
-        place.is_file()
-        and not is_own_code(place)
-        and not any(place.is_relative_to(folder) for folder in INSTALLED_CODE_FOLDERS)
-    )
 
 
 def user_code_hash(*given: Any) -> str | None:

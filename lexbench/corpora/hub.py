@@ -10,9 +10,12 @@ from typing import Any
 
 from lexbench.checkpoints.checkpoint import hub_is_reached
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import import_optional
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
 
+DATASETS_PACKAGE = ("datasets", "hf", "a dataset of the hub")
+"""The package, its extra and what needs it."""
 SAVED_DATASET_FILES = ("state.json", "dataset_dict.json")
 """Names of files, one of which lies in every folder of `Dataset.save_to_disk`."""
 
@@ -84,7 +87,7 @@ class Hub:
             yield bisect.bisect_right(ends, begin), text[begin:end]
 
     def _rows(self) -> Any:
-        import datasets
+        datasets = import_optional(*DATASETS_PACKAGE)
 
         folder = Path(self.dataset).expanduser()
         saved = [folder / name for name in SAVED_DATASET_FILES if (folder / name).is_file()]
@@ -100,7 +103,7 @@ class Hub:
 
 def load_rows(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
     """Rows of a dataset; where the hub does not answer, from the cache, without half a minute of attempts."""
-    import datasets
+    datasets = import_optional(*DATASETS_PACKAGE)
 
     stated = datasets.config.HF_HUB_OFFLINE
     try:  # `datasets` reads this flag at each call, and has no argument for it
@@ -112,7 +115,7 @@ def load_rows(dataset: str, config: str | None, split: str, revision: str | None
 
 def _load_saved(folder: Path, split: str) -> Any:
     """Load a folder of `save_to_disk`: several splits, or one dataset, to which any split's name refers."""
-    import datasets
+    datasets = import_optional(*DATASETS_PACKAGE)
 
     found = datasets.load_from_disk(str(folder))
     parts = found if isinstance(found, datasets.DatasetDict) else {re.split(r"[+\[]", split)[0]: found}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import EXTRA_OF_MODULE, install_remedy
 from lexbench.corpora import Document, hash_documents, python_files
 
 LEFT_OUT = {"test", "tests", "benchmarks", "__pycache__"}
@@ -92,5 +93,6 @@ def _files(package: str) -> list[tuple[str, Path]]:
         if Path(name).name != BUILD_CONFIG_FILE
     ]
     if not found:
-        raise ConfigError(f"corpus packages finds no source of {package}: install it, or choose other corpus.names")
+        remedy = install_remedy(EXTRA_OF_MODULE[package]) if package in EXTRA_OF_MODULE else "install it"
+        raise ConfigError(f"corpus packages finds no source of {package}: {remedy}, or choose other corpus.names")
     return sorted(found)

@@ -16,7 +16,7 @@ from lexbench.checkpoints.checkpoint import local_folder
 from lexbench.checkpoints.config_facts import LONGROPE_ONLY
 from lexbench.core.attention import Attention, Floats, PositionMap, Remap
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.methods.composition import Method

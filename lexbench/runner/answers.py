@@ -8,7 +8,7 @@ from typing import Protocol
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.memory import defer_on_oom
 from lexbench.core.record import Deferred, Refused, Sample
 from lexbench.core.task import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
 from lexbench.core.new_fields import stated_fields, stated_text
 from lexbench.core.plug_in import user_code_hash

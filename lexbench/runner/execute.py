@@ -12,10 +12,10 @@ from lexbench.backends import Backend
 from lexbench.checkpoints.checkpoint import refuse_adapter
 from lexbench.core import objects, parts
 from lexbench.core.errors import ConfigError, FetchError
-from lexbench.core.fence import plugin_guard
 from lexbench.core.files import check_writable
+from lexbench.core.guard import plugin_guard
 from lexbench.core.model import Model
-from lexbench.core.record import Cell
+from lexbench.core.record import Cell, Deferred
 from lexbench.core.task import Tokenizer
 from lexbench.core.text import count_with_noun
 from lexbench.core.version import __version__
@@ -45,8 +45,7 @@ def execute_job(job: Job, dry_run: bool = False, quiet: bool = False, backend: B
         quiet: print neither plan nor progress.
         backend: with the job's model loaded, stays open; None: the job's own, opened and closed here.
     """
-    for name in parts.names_provided("executor"):
-        parts.load_provided("executor", name).settings_of(job)
+    _check_executors(job)
     if not dry_run:
         check_writable("results", job.results, "give another results=DIR")
     if backend is None:
@@ -92,6 +91,17 @@ def execute_job(job: Job, dry_run: bool = False, quiet: bool = False, backend: B
     if store.problems and len(held) < len(ids):
         raise ConfigError(store.problems[0])
     return list[Cell](cells)
+
+
+def _check_executors(job: Job) -> None:
+    """ConfigError for wrong settings of any executor; one that fails itself ends only a run that asks for it."""
+    for name in parts.names_provided("executor"):
+        try:
+            parts.load_provided("executor", name).settings_of(job)
+        except Deferred as failure:
+            if name == job.executor:
+                raise
+            parts.tell_left_out(f"executor {name}", failure)
 
 
 def _check_backend(job: Job, dry_run: bool) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import objects, parts, registry, suites
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import plugin_guard
 from lexbench.core.files import check_folder
+from lexbench.core.guard import plugin_guard
 from lexbench.core.method_key import OWN_POLICY, Purpose
 from lexbench.core.model import Model
 from lexbench.core.record import Refused

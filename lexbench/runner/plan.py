@@ -11,7 +11,7 @@ from lexbench.checkpoints.checkpoint import BYTES_PER_NUMBER
 from lexbench.core import machine
 from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer

@@ -5,7 +5,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lexbench.core.fence import check_questions, plugin_guard
+from lexbench.core.fence import check_questions
+from lexbench.core.guard import plugin_guard
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Generate, Outline, Task, Tokenizer
 from lexbench.runner.cells import Component, OpenCell

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import import_optional
 from lexbench.core.record import Refused
 from lexbench.corpora import hub
 from lexbench.taskkit import matching
@@ -117,7 +118,7 @@ def _file(file: Path) -> Any:
 
 def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
     """Rows of a dataset; returns Refused if the hub does not answer."""
-    import datasets
+    datasets = import_optional(*hub.DATASETS_PACKAGE)
 
     try:
         return hub.load_rows(dataset, config, split, revision)

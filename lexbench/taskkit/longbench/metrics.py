@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.parts import import_optional
+from lexbench.core.extras import import_optional
 from lexbench.taskkit.matching import normalise_as_squad
 
 CHINESE_PUNCTUATION = (

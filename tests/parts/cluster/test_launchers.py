@@ -77,7 +77,7 @@ def test_a_missing_package_is_named_by_its_extra(
     monkeypatch.setitem(setting_words.MODULE_OF_LAUNCHER, "submitit_slurm", module)
     line = failed(["-m", *CHANCE, "hydra/launcher=submitit_slurm"], capfd)
     assert "launcher submitit_slurm needs a package that is not installed" in line
-    assert line.endswith('pip install "lexbench[submitit]"')
+    assert line.endswith("pip install -c constraints.txt '.[submitit]'")
 
 
 @pytest.mark.parametrize(

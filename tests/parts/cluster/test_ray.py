@@ -64,7 +64,7 @@ def test_without_ray_the_extra_is_named(
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     words = ["run", "task=passkey", "multiples=[0.5]", "n=2", f"results={tmp_path}", "executor=ray"]
     assert main.main(words) == 2
-    assert "pip install 'lexbench[ray]'" in capsys.readouterr().err
+    assert "pip install -c constraints.txt '.[ray]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

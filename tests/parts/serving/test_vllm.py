@@ -305,7 +305,8 @@ def test_without_vllm_the_line_to_install_it_is_said() -> None:
         import vllm as installed  # noqa: F401
     except ImportError:
         with pytest.raises(
-            ValueError, match=r"backend=vllm needs vLLM, which is not installed: pip install 'lexbench\["
+            ValueError,
+            match=r"vLLM, which is not installed: in a clone of lexbench, pip install '\.\[vllm\]', or",
         ):
             Vllm(MODEL, longest=64)
 

@@ -350,7 +350,7 @@ def test_another_repository_is_gated_by_the_forms_own_steps(form: str, tmp_path:
         **{"PATH": f"{site}/bin:{tmp_path}/bin:/usr/bin:/bin", "PYTHONPATH": str(site), "HOME": str(tmp_path)},
         # Dependencies are those of the tests; the package itself is built and installed.
         **{"PIP_TARGET": str(site), "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"},
-        **{"PIP_NO_COMPILE": "1", "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "output")},
+        **{"PIP_COMPILE": "0", "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "output")},
         **{"GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         **{"LEXBENCH_TOKEN": "t", "CI_MERGE_REQUEST_IID": "7", "CI_API_V4_URL": "api", "CI_PROJECT_ID": "3"},
     }

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import install_remedy
 from lexbench.core.record import Refused
 
 MODEL_NAME = "lexbench"
@@ -27,9 +28,7 @@ def register_model() -> None:
         import lm_eval.models  # noqa: F401  (first: the harness adds its own models only to an empty registry)
         from lm_eval.api import registry
     except ImportError as error:
-        raise ConfigError(
-            f"lm-evaluation-harness cannot be imported ({error}): pip install 'lexbench[lm_eval]'"
-        ) from None
+        raise ConfigError(f"lm-evaluation-harness cannot be imported ({error}): {install_remedy('lm_eval')}") from None
     if MODEL_NAME not in registry.MODEL_REGISTRY:
         from lexbench.parts.exchange.lm_eval.model import LexbenchModel
 

@@ -1,6 +1,5 @@
 """FLOATER: positions as the path of a learned dynamical system (Liu et al. 2020, arXiv 2003.09229)."""
 
-import importlib
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import import_optional
 from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding, table_rows, weight_versions
 
 SOLVER_NAMES = ("euler", "midpoint", "rk4")
@@ -128,7 +128,4 @@ class _LayerPath(Encoding):
 
 
 def _import_odeint() -> Any:
-    try:
-        return importlib.import_module("torchdiffeq").odeint
-    except ImportError:
-        raise ConfigError('floater needs torchdiffeq: pip install "lexbench[floater]"') from None
+    return import_optional("torchdiffeq", "floater", "floater").odeint

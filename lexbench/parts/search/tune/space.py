@@ -8,9 +8,9 @@ from typing import Any, get_args, get_type_hints
 from lexbench.core import objects, registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import import_optional
 from lexbench.core.method_key import MethodKey, plain_parameter
 from lexbench.core.model import Model
-from lexbench.core.parts import import_optional
 from lexbench.core.record import Refused
 from lexbench.methods import export
 from lexbench.methods.composition import Method, method_config, read_method

@@ -25,6 +25,7 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import machine
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
+from lexbench.core.extras import install_remedy
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
@@ -367,5 +368,5 @@ def _version() -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     raise ConfigError(
-        "backend=vllm needs vLLM, which is not installed: pip install 'lexbench[vllm]', or use backend=hf"
+        f"backend=vllm needs vLLM, which is not installed: {install_remedy('vllm', constraints='')}, or use backend=hf"
     )

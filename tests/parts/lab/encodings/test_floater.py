@@ -89,5 +89,5 @@ def test_bad_parameters_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="floater needs whole positions from 0 on"):
         made().embed(torch.zeros(1, 1, 6), torch.zeros(1, 1, dtype=torch.long), torch.tensor([0.5]))
     monkeypatch.setitem(sys.modules, "torchdiffeq", None)
-    with pytest.raises(ValueError, match=r'floater needs torchdiffeq: pip install "lexbench\[floater\]"'):
+    with pytest.raises(ValueError, match=r"floater needs torchdiffeq, which is not installed: .*'\.\[floater\]'"):
         made()
