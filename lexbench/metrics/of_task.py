@@ -4,7 +4,7 @@ import functools
 
 from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import plugin_guard
+from lexbench.core.guard import plugin_guard
 from lexbench.core.metric import Metric
 from lexbench.core.record import Refused
 from lexbench.metrics import declare_metrics
