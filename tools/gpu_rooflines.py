@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.hf.reading.batches import kept_numbers
 from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.attention import Attention, Window
 from lexbench.core.model import Model
@@ -111,8 +110,8 @@ def own_windows(config: Any) -> list[int]:
 
 def cache_bytes(network: Any, keys: int) -> int:
     """Bytes of so many tokens' keys and values; sliding layers read no more than their windows."""
-    caches = facts_of_config(network.config.to_dict())["layer_caches"]
-    return int(kept_numbers(caches, keys, slides=True, views=0) * network.dtype.itemsize)
+    model = Model(name="network", **facts_of_config(network.config.to_dict()))
+    return int(model.kept_numbers(keys) * network.dtype.itemsize)
 
 
 def read_bytes(network: Any) -> int:

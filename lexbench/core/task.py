@@ -384,6 +384,11 @@ class Task:
         """The version of the form that the parameters ask for: that of the class, unless forms have their own."""
         return self.version
 
+    @property
+    def questions_edition(self) -> int:
+        """The version of the form whose questions are still asked: `questions_version`, unless forms have their own."""
+        return self.edition if self.questions_version is None else self.questions_version
+
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Set the parameters that depend on all lengths of a run; most tasks have none."""
         return self
@@ -426,8 +431,7 @@ class Task:
         stated = [f for f in stated_fields(self) if f.name != "corpus"]
         hashed = [f for f in stated if not (f.name in self.form and f.metadata.get("new"))]
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
-        edition = self.edition if self.questions_version is None else self.questions_version
-        key = json.dumps([type(self).__name__, edition, parameters, *place], sort_keys=True)
+        key = json.dumps([type(self).__name__, self.questions_edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
 
 

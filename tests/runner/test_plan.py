@@ -398,7 +398,7 @@ def test_a_cells_identity_holds_all_that_its_samples_depend_on() -> None:
     assert pi.identity["backend"] == {"name": "hf", "version": "transformers 5", "dtype": "bfloat16", "kernel": "sdpa"}
     assert (pi.identity["length"], pi.identity["seed"], pi.identity["n"]) == (512, 5, 2)
     assert pi.identity["method"]["name"] == "pi" and pi.identity["attention"] is not None
-    assert pi.identity["task"]["version"] == 2 and pi.identity["corpus"] is None and pi.corpus is None
+    assert pi.identity["task"]["version"] == 3 and pi.identity["corpus"] is None and pi.corpus is None
     assert (pi.model, str(pi.method), pi.task, pi.length, pi.trained_length) == ("lexlet", "pi", "passkey", 512, 256)
     segment = open_cell_of(asked, cells["last_segment", "none", 64], facts)
     assert segment.identity["corpus"]["fingerprint"] == asked.corpus.fingerprint

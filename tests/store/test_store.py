@@ -419,7 +419,7 @@ def test_records_are_sorted_and_their_lines_are_strict_json(tmp_path: Path) -> N
     rows = [json.loads(line, parse_constant=strict) for line in (tmp_path / "records.jsonl").open()]
     order = [(row["model"], row["task"], row["method"], row["length"], row["metric"]) for row in rows]
     assert order == sorted(order)
-    assert len(rows) == 4 * 4 + 4 * 2  # four metrics of a likelihood, two scores of a passkey
+    assert len(rows) == 4 * 4 + 4 * 4  # four metrics of a likelihood; two scores of a passkey, two that follow
 
 
 def test_costs_are_kept_apart(tmp_path: Path) -> None:
@@ -512,8 +512,12 @@ def test_committed_cells_are_such_files_and_give_records() -> None:
         old = each.cell.task.startswith("last_segment")
         assert all((sample.parts, sample.statistics) == ((), {}) for sample in each.samples)
         assert all((sample.chance is None) == old for sample in each.samples)
-        for record in records_of(each):
-            row = known[record.cell, record.metric]
+        found_now = {record.metric: record for record in records_of(each)}
+        found_then = {metric for cell, metric in known if cell == each.cell.id}
+        # Since then two scores of a passkey follow from its samples.
+        assert found_now.keys() - found_then == (set() if old else {"in_place", "reached"})
+        for metric in found_then:
+            record, row = found_now[metric], known[each.cell.id, metric]
             assert (record.part, record.chance, record.n) == (row["part"], row["chance"], row["n"])
             for name in ("value", "low"):  # the last bits differ between processors
                 assert getattr(record, name) == (row[name] and pytest.approx(row[name], rel=1e-12)), name
@@ -535,7 +539,7 @@ def test_records_are_written_where_something_has_changed(tmp_path: Path) -> None
     assert (again(), file.stat().st_mtime_ns) == (whole, first)
     file.write_text(whole + '{"cell": "half a li')
     assert again() == whole
-    file.write_text("".join(whole.splitlines(keepends=True)[:2]))  # of one cell
+    file.write_text("".join(whole.splitlines(keepends=True)[:4]))  # of one cell
     assert again() == whole
     file.write_text("".join(reversed(whole.splitlines(keepends=True))))
     assert again() == whole
@@ -551,7 +555,7 @@ def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> Non
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
     assert [(row["metric"], row["part"], row["n"]) for row in rows] == [
         (metric, *part)
-        for metric in ("accuracy", "contains")
+        for metric in ("accuracy", "contains", "in_place", "reached")
         for part in ((None, 4), ("code", 1), ("words 0-4k", 2), ("words 8k+", 1))
     ]
 

@@ -463,7 +463,7 @@ def test_a_sample_keeps_what_was_asked_and_written(tokenizer: FastTokenizer) -> 
     assert (sample.tokens, sample.output, sample.hit_room, sample.index) == (700, " no", True, 0)
     assert sample.depth == question.facts["depths"][0]
     assert sample.cluster == question.cluster
-    assert set(sample.facts) == {"expected", "keys", "depth", "depths"}
+    assert set(sample.facts) == {"expected", "keys", "depth", "depths", "keys_in_text", "taught"}
     json.dumps(sample.facts)
 
 
@@ -566,7 +566,7 @@ def test_a_corpus_is_used_for_running_text_only() -> None:
             {},
             "needles in other needles: keys asked 1 (word), values a key 1 (number), other keys as many as fit, "
             "more at greater length; strict: the answer begins with exactly the values, in any order, greedy, "
-            "room of the answer and 4 tokens a value; BOS",
+            "room of the answer and 4 tokens a value, chosen among 32; BOS",
         ),
         (
             "niah_single_3",

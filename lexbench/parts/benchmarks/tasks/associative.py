@@ -132,11 +132,13 @@ class Associative(Task):
 
     @property
     def edition(self) -> int:
-        """The version of a choice, 1, or of a written answer, 2: in its version 1 any further word made it a list.
+        """The version of its questions; of written answers to questions that may have none, as in `absence.edition`."""
+        return absence.edition(self, self.questions_edition)
 
-        Of written answers to questions that may have none, as in `absence.edition`.
-        """
-        return 1 if self.options else absence.edition(self, 2)
+    @property
+    def questions_edition(self) -> int:
+        """The version of a choice, 1, or of a written answer, 2: in its version 1 any further word made it a list."""
+        return 1 if self.options else 2
 
     def __post_init__(self) -> None:
         check_haystack("associative", self)

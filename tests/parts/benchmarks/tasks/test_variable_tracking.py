@@ -285,7 +285,8 @@ def test_the_example_is_a_small_right_one(tokenizer: FastTokenizer) -> None:
 def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = questions_of(tracking(), tokenizer, 700, 4)
     before, after = (tokenizer.encode(text).ids for text in ("User: ", "\n\nModel:\n"))
-    monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else None)
+    usual = tokenizer.frame(False)
+    monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else usual)
     task = tracking(chat=True)
     for question, other in zip(questions_of(task, tokenizer, 700, 4), plain, strict=True):
         assert question.length == 700
