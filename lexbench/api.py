@@ -229,9 +229,10 @@ class Run:
         """Draw differences to the unmodified model and levels over length; of the first task if none is named."""
         from lexbench.report.plots import over_length
         from lexbench.stats.differences import paired_differences
+        from lexbench.stats.rescore import samples_by_cell
 
         table = self._tables(task, metric)[0]
-        samples = {each.cell.id: each.samples for each in self._finished_cells()}
+        samples = samples_by_cell(self._finished_cells())
         return over_length.over_length_figure(table, paired_differences(table, samples))
 
     def compare(self, a: MethodGiven = None, *others: MethodGiven) -> "Text":
@@ -243,6 +244,7 @@ class Run:
         from lexbench.report.check import comparison
         from lexbench.report.tables import differences_page
         from lexbench.stats.differences import paired_differences
+        from lexbench.stats.rescore import samples_by_cell
 
         finished = self._finished_cells()
         known = {each.cell.method for each in finished}
@@ -252,7 +254,7 @@ class Run:
                 self.folder, self.folder, [f"method={base}"], [f"method={named[0]}"], self.cells
             )
             return Text(comparison.comparison_markdown(found))
-        samples = {each.cell.id: each.samples for each in finished}
+        samples = samples_by_cell(finished)
         every = [paired_differences(table, samples, base, named or None) for table in self._tables(None, None)]
         if not any(every):
             raise ConfigError(

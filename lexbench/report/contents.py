@@ -42,6 +42,7 @@ from lexbench.stats.costs import Cost
 from lexbench.stats.differences import Differences
 from lexbench.stats.headline import build_headlines
 from lexbench.stats.records import LoadedCells, rows_of
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import Table, build_tables
 
 REPORT_LEGEND = """\
@@ -104,7 +105,7 @@ def write_contents(
     # A report that is written elsewhere leaves the run folder as it is: it may be another's, or on a read-only disk.
     own = [folder for folder in folders if to.folder.resolve().is_relative_to(folder.resolve())]
     loaded = records.load_cells(folders, afresh=own)
-    samples = {finished.cell.id: finished.samples for finished in loaded.finished}
+    samples = samples_by_cell(loaded.finished)
     check_highlight((finished.cell.method for finished in loaded.finished), highlight)
     whole, spent = build_tables(loaded.finished, highlight), costs.load_costs(folders)
     every = tables_to_show(whole, len(loaded.finished), tables)

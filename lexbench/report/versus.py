@@ -25,6 +25,7 @@ from lexbench.stats.floors import language_not_learned
 from lexbench.stats.headline import build_headlines
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.notes import Note
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.store import Store
 
@@ -62,7 +63,7 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
         name: of the method in all of these; None: its label.
     """
     finished = Store(folder).load(cells)
-    samples = {each.cell.id: each.samples for each in finished}
+    samples = samples_by_cell(finished)
     shown = [table for table in headline_tables(finished) if table.metric != "perplexity"]
     every = build_tables(finished)
     if name is not None:

@@ -5,7 +5,7 @@ read, as records are. What is stored stays as it is. Where a sample does not tel
 cell. A score that cannot be derived needs a new version of its task: then old and new cells are different ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -29,6 +29,11 @@ def rescore_cell(finished: FinishedCell) -> FinishedCell:
             return finished
         _rescored[finished] = replace(finished, samples=samples)
     return _rescored[finished]
+
+
+def samples_by_cell(cells: Iterable[FinishedCell]) -> dict[str, list[Sample]]:
+    """Samples by cell id with all scores that they tell, as the records of the cells have them."""
+    return {each.cell.id: rescore_cell(each).samples for each in cells}
 
 
 def rescore_samples(samples: Sequence[Sample], metrics: Sequence[Metric]) -> list[Sample]:

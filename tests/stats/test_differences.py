@@ -25,6 +25,7 @@ from lexbench.stats.differences import Difference, Differences, paired_differenc
 from lexbench.stats.intervals import Interval
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.records import load_cells, records_of
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import build_tables
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells, finished, keep
@@ -40,7 +41,7 @@ def markdown(found: Differences) -> str:
 def compared(cells: Sequence[FinishedCell], metric: str, baseline: str = "none") -> Differences:
     """Differences of the one table of a metric."""
     [table] = [table for table in build_tables(cells) if table.metric == metric]
-    found = paired_differences(table, {each.cell.id: each.samples for each in cells}, parse_label(baseline))
+    found = paired_differences(table, samples_by_cell(cells), parse_label(baseline))
     assert found is not None
     return found
 
@@ -99,9 +100,9 @@ def test_scores_differ_in_points() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "comparisons"),
-    # 4 methods (5 on record), 5 lengths, 3 metrics; of the fake ones 1 refused, 1 with a failure, and in 2 metrics 5
+    # 4 methods (5 on record), 5 lengths, 5 metrics; of the fake ones 1 refused, 1 with a failure, and in 4 metrics 5
     # apart or refused
-    [(fake_cells, 20 - 1 - 1 + 2 * (20 - 5)), (lambda: load_cells([REFERENCE]).finished, 3 * 5 * 5)],
+    [(fake_cells, 20 - 1 - 1 + 4 * (20 - 5)), (lambda: load_cells([REFERENCE]).finished, 5 * 5 * 5)],
     ids=["fake", "reference"],
 )
 def test_a_difference_is_that_of_the_records(given: Callable[[], list[FinishedCell]], comparisons: int) -> None:
@@ -109,7 +110,7 @@ def test_a_difference_is_that_of_the_records(given: Callable[[], list[FinishedCe
     known = {(r.cell, r.metric): r for each in cells for r in records_of(each)}
     count = 0
     for table in build_tables(cells):
-        found = paired_differences(table, {each.cell.id: each.samples for each in cells})
+        found = paired_differences(table, samples_by_cell(cells))
         for entry in found.entries.values() if found else ():
             if entry.difference is None or (entry.failed and table.metric == "nll"):
                 continue
@@ -266,11 +267,13 @@ def test_a_cell_that_lacks_its_neighbours_score_has_no_pairs() -> None:
 
 def test_only_nll_and_scores_are_compared_and_only_where_there_are_two_methods() -> None:
     cells = fake_cells()
-    samples = {each.cell.id: each.samples for each in cells}
+    samples = samples_by_cell(cells)
     assert [table.metric for table in build_tables(cells) if paired_differences(table, samples)] == [
         "nll",
         "accuracy",
         "contains",
+        "in_place",
+        "reached",
     ]
     for alone in ("none", "pi"):
         few = [each for each in cells if str(each.cell.method) == alone]
@@ -420,7 +423,7 @@ def test_the_numbers_hold_every_comparison_in_full_precision() -> None:
 
 def test_every_setting_has_its_heading_once() -> None:
     cells = fake_cells()
-    samples = {each.cell.id: each.samples for each in cells}
+    samples = samples_by_cell(cells)
     whole = page([found for table in build_tables(cells) if (found := paired_differences(table, samples))])
     assert [line for line in whole.splitlines() if line.startswith("#")] == [
         "# Paired differences to none",
@@ -429,8 +432,10 @@ def test_every_setting_has_its_heading_once() -> None:
         "## passkey on lexlet",
         "### accuracy (points)",
         "### contains (points)",
+        "### in_place (points)",
+        "### reached (points)",
     ]
-    assert whole.count("\n| none (value)") == 3
+    assert whole.count("\n| none (value)") == 5
 
 
 @pytest.mark.slow

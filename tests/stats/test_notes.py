@@ -13,7 +13,7 @@ from lexbench.stats.cell_outcomes import SettingChange
 from lexbench.stats.notes import Note, NoteKind
 
 STATS = Path(__file__).parents[2] / "lexbench" / "stats"
-FAULTS_OF_FILES = ("invariants.py", "baseline.py")
+FAULTS_OF_FILES = ("invariants.py", "baseline.py", "damages.py", "rescored.py")
 """Modules whose texts are of errors: what is wrong with a user's file."""
 PARTS_OF_ERRORS = {
     *("outcomes_of_cell", "_select_cells", "_refuse_duplicate_cells", "cell_name"),

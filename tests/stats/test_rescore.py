@@ -10,7 +10,7 @@ from lexbench import Answer, AnyQuestion, Sample, Task
 from lexbench.report.tables import table_grid
 from lexbench.stats.cell_outcomes import outcomes_of_cell
 from lexbench.stats.records import load_cells, records_of
-from lexbench.stats.rescore import rescore_samples, unmeasured_metrics
+from lexbench.stats.rescore import rescore_samples, samples_by_cell, unmeasured_metrics
 from lexbench.stats.tables import build_tables
 from lexbench.store.store import Store
 from lexbench.taskkit.key_scores import KEY_METRICS_ALL_ASKED
@@ -45,6 +45,8 @@ def test_an_old_cell_gets_what_its_outputs_tell_and_keeps_its_id(
     [found] = load_cells([tmp_path]).finished
     assert found.cell.id == stored.cell.id
     assert all(set(sample.scores) == {"accuracy", "contains", "in_place", "reached"} for sample in found.samples)
+    [told] = samples_by_cell([stored]).values()  # what tables, figures and comparisons read beside the records
+    assert [sample.scores for sample in told] == [sample.scores for sample in found.samples]
     assert set(outcomes_of_cell(stored).outcomes) == {"accuracy", "contains", "in_place", "reached"}
     assert {record.metric for record in records_of(stored)} == {"accuracy", "contains", "in_place", "reached"}
     assert [each.name for each in unmeasured_metrics(stored)] == ["chosen", "forced"]

@@ -16,6 +16,7 @@ from lexbench.report.notes import notes_text
 from lexbench.stats.combine import Level, combine_level_pairs, combine_levels, group_levels
 from lexbench.stats.intervals import Interval, cluster_bootstrap
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.summaries import Summary, curve_summaries, effective_lengths, shared_lengths
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
@@ -702,7 +703,7 @@ def test_units_of_other_metrics_have_no_summaries() -> None:
 
 def test_a_whole_run_says_what_its_curves_say() -> None:
     made = fake_cells()
-    samples = {each.cell.id: each.samples for each in made}
+    samples = samples_by_cell(made)
     by = {
         (table.metric, str(each.method), each.name): each
         for table in build_tables(made)

@@ -544,7 +544,7 @@ def test_records_are_written_where_something_has_changed(tmp_path: Path) -> None
     file.write_text("".join(reversed(whole.splitlines(keepends=True))))
     assert again() == whole
     (tmp_path / f"cells/{cells[0].cell.id}.parquet").unlink()
-    assert [json.loads(line)["length"] for line in again().splitlines()] == [512, 512, 256]
+    assert [json.loads(line)["length"] for line in again().splitlines()] == [512, 512, 512, 512, 256]
 
 
 def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> None:

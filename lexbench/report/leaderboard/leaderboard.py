@@ -22,6 +22,7 @@ from lexbench.stats import costs as costs_of_runs
 from lexbench.stats.costs import Cost
 from lexbench.stats.headline import build_headlines as headlines_of
 from lexbench.stats.records import load_cells
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
@@ -86,7 +87,7 @@ def leaderboard_text(
     if not finished:
         why = loaded.problems[0] if loaded.problems else "the run is unfinished: repeat the run command to finish it"
         raise ConfigError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
-    samples = {each.cell.id: each.samples for each in finished}
+    samples = samples_by_cell(finished)
     every, ruled = build_tables(finished), (rule, margin)
     if margin is not None and len({table.scored for table in every if table.scored or table.metric == "nll"}) > 1:
         raise ConfigError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")

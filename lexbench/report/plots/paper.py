@@ -36,6 +36,7 @@ from lexbench.report.titles import short_title_of
 from lexbench.report.wording import direction_phrase, metric_label
 from lexbench.stats import records
 from lexbench.stats.differences import Differences, paired_differences
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import Table
 
 WIDTH_INCHES_OF_SIZE = {
@@ -94,7 +95,7 @@ def write_figure(
         write_text(file, paper_table.paper_latex(tables, WIDTH_INCHES_OF_SIZE[size], **options))
     if not pictures:
         return
-    samples = {each.cell.id: each.samples for each in kept}
+    samples = samples_by_cell(kept)
     with mpl.rc_context({**MATPLOTLIB_STYLE, "font.size": FONT_SIZE_POINTS * (2 if size == "slide" else 1)}):
         made = paper_figure(tables, WIDTH_INCHES_OF_SIZE[size], highlight, samples)
         for file in pictures:

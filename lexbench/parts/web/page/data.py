@@ -20,6 +20,7 @@ from lexbench.report.wording import metric_format, metric_label
 from lexbench.stats import differences
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import Place, Table, build_tables
 from lexbench.store.format import FinishedCell
 
@@ -48,7 +49,7 @@ class PageData:
             highlight: names of methods to show always.
             most: tables to show, as in `tables_to_show`.
         """
-        samples = {each.cell.id: each.samples for each in finished}
+        samples = samples_by_cell(finished)
         whole = build_tables(finished, highlight)
         every = tables_to_show(whole, len(finished), most)
         compared = {table.name: differences.paired_differences(table, samples) for table in every}

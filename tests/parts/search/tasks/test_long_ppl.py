@@ -131,7 +131,19 @@ def test_a_uniform_model_has_the_vocabulary_and_a_flawless_one_one(
 
 def plan_cell(task: lexbench.Task, corpus: Corpus) -> Any:
     """A cell with names only."""
-    names = ("model", "method", "task", "task_name", "protocol", "backend", "dtype", "kernel", "corpus", "version", "id")
+    names = (
+        "model",
+        "method",
+        "task",
+        "task_name",
+        "protocol",
+        "backend",
+        "dtype",
+        "kernel",
+        "corpus",
+        "version",
+        "id",
+    )
     facts = {**dict.fromkeys(names, "x"), "length": 160, "trained_length": 160, "seed": 0, "n": 3, "identity": {}}
     return type("Cell", (), facts)
 
