@@ -249,6 +249,7 @@ def test_answers_of_other_requests_are_seen_when_asked_again(wrong: Any, form: s
 def test_shorter_questions_than_the_greatest_are_not_asked_again() -> None:
     with serving(reader({}, "vllm"), LISTED, version="0.30.0") as server:
         backend = OpenAI(MODEL, url=server.url, retries=0, longest=384)
+        backend.attend(Attention())
         server.asked.clear()
         assert len(list(backend.answers(questions(3)))) == len(server.asked) == 3
         backend.close()

@@ -66,8 +66,12 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     @contextmanager
     def backend_for(length: int) -> Iterator[Backend]:
-        with backend_for_job(model, group_config(config, choices, "backend"), length) as backend:
-            if label != "none" or backend.name == "vllm":
+        settings = group_config(config, choices, "backend")
+        # A server is met once for all lengths.
+        longest = reference.longest if settings["name"] == "openai" else length
+        with backend_for_job(model, settings, longest) as backend:
+            # To attend is to try a server at this length as a run does: here it is asked more than that.
+            if str(label) != "none" or backend.name != "openai":
                 backend.attend(attention_of(method, model, length))
             yield backend
 

@@ -74,7 +74,7 @@ def compare_with_checkpoint(model: Model, backend: Mapping[str, Any], server: Ma
     pack = measured(length, N_COMPARED_TEXTS, plan)
     if far > length:
         pack = replace(pack, far=measured(far, 1, TextPlan(0, N_FAR_TARGETS, N_FAR_PREFIXES, far - N_FAR_TARGETS, 0)))
-    return identify_served(pack, lambda longest: _open(model, server, longest))
+    return identify_served(pack, lambda _: _open(model, server, pack.longest))
 
 
 def compare_servers(model: Model, one: Mapping[str, Any], other: Mapping[str, Any]) -> ServerComparison:

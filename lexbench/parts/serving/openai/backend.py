@@ -208,7 +208,8 @@ class OpenAI(Completions, Backend):
             raise Refused(self._mixed_up)
         found = map_in_order(answered, questions, self._concurrency)
         longest = max((question.length for question in questions), default=0)
-        if self._longest is None or longest < GREATEST_LENGTH_SHARE * self._longest:
+        in_run = self._tried_longest  # `identify` asks again by itself
+        if not in_run or self._longest is None or longest < GREATEST_LENGTH_SHARE * self._longest:
             return found
         return self._answer_and_check(questions, found)
 

@@ -26,8 +26,8 @@ ROUNDING_NATS, MAX_SCALE_IN_ROUNDING, MIN_SCALE_DIFFERENCE = 0.15, 4.0, 0.1
 """Difference of a token between being written and read by rounding, standard deviation; and differences that are
 proportional to the likelihoods, at least, in units of that, and as a share."""
 N_COMPARED_PLACES, TOKENS_PER_PLACE, MIN_COMPARED_TOKENS = 8, 3, 4
-"""Places at which tokens are written to be compared, tokens at each, and the fewest places that are enough where most
-of what is written joins other tokens."""
+"""Places at which tokens are written to be compared, tokens at each in a long text, and the fewest places that are
+enough where most of what is written joins other tokens."""
 TRIAL_NEW_TOKENS = 12
 """Tokens to write behind each of the `OPEN_ENDED_BEGINNINGS`."""
 N_DECISIVE_BEGINNINGS = 2
@@ -100,21 +100,22 @@ def write_between_words(dialect: TrialRequests, length: int | None = None) -> Wr
     tokenizer, written, firsts, drawn = dialect.tokenizer, list[tuple[int, int, float]](), list[int](), list[Drawn]()
     parts = [tokenizer.encode(part).ids for part in UNRELATED_WORDS[1:]]
     room = 1 + TOKENS_PER_PLACE * N_COMPARED_PLACES + sum(map(len, parts[:N_COMPARED_PLACES]))
+    count = TOKENS_PER_PLACE if length is not None else 1  # short texts stay short
     tokens = text_tokens(tokenizer, None if length is None else length - room, UNRELATED_WORDS[0])
     for following in parts if length is None else parts[:N_COMPARED_PLACES]:
         try:
-            found = dialect.draw(tokens, TOKENS_PER_PLACE)
+            found = dialect.draw(tokens, count)
         except Deferred:
             raise
         except Refused:
             found = Drawn(tokens=tokens[:0])
         drawn.append(found)
-        count = len(found.nats)
-        new = found.tokens[:count]
+        told = len(found.nats)
+        new = found.tokens[:told]
         whole = np.concatenate([tokens, new, following]).astype(np.int64)
-        if count and dialect.can_send(whole):
+        if told and dialect.can_send(whole):
             firsts.append(len(written))
-            written += [(len(tokens) + k, int(new[k]), found.nats[k]) for k in range(count)]
+            written += [(len(tokens) + k, int(new[k]), found.nats[k]) for k in range(told)]
             tokens = whole
         else:
             tokens = np.concatenate([tokens, following]).astype(np.int64)
