@@ -241,7 +241,7 @@ class Niah(Task):
         control = "" if self.needle else ", control without the needles"
         room = f"{self.room}" if self.room else f"of the answer and {ANSWER_MARGIN_TOKENS} tokens a value"
         written = f"strict: the answer begins with exactly the values, in any order, greedy, room {room}"
-        written += "" if self.absent else key_scores.PROTOCOL
+        written += "" if self.absent else key_scores.PROTOCOL_WORDS
         scored = f"the likeliest of {self.options} values of equally many tokens" if self.options else written
         chat = "chat template, " if self.chat else ""
         start = bos_note(tokenizer, self.chat)

@@ -116,7 +116,7 @@ class Passkey(Task):
         several = f", {self.questions_per_text} keys in a text, each asked" if self.questions_per_text > 1 else ""
         return (
             f"passkey of {self.digits} digits in noise{several}{absence.describe_form(self)}{control}, "
-            f"strict: the key comes first, greedy{'' if self.absent else key_scores.PROTOCOL}, {start}"
+            f"strict: the key comes first, greedy{'' if self.absent else key_scores.PROTOCOL_WORDS}, {start}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 SHARED_CLASSES = {"Clex", "Hope", "PRope"}
 """Each a method and an encoding, which have the name of their file and of the registry."""
 ONE_WORD_CONSTANTS = {
-    *("COMMAND", "PART"),  # looked up by this name
+    *("COMMAND", "METRIC", "PART"),  # looked up by this name
     "F64",
     *("BABILONG", "GRAPHWALKS", "HELMET", "INFINITEBENCH", "LVEVAL", "MRCR", "NOLIMA", "RULER"),
     *("BLOOM", "DEEPSEEK3", "GPT4O", "LLAMA3", "QWEN2", "QWEN35", "TEKKEN"),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Sample
 
-SIDES = {"higher": 1, "lower": -1, "neither": 0}
-SHARE = (0.0, 1.0)
+SIGN_OF_SIDE = {"higher": 1, "lower": -1, "neither": 0}
+SHARE_RANGE = (0.0, 1.0)
 """Range of a score: a share, shown in points (hundredths)."""
 SampleScore = Callable[[Sample, Sequence[Sample]], float | None]
 """A score from what a sample stores, and from the samples of its cluster in its cell; None: they do not tell."""
@@ -46,8 +46,10 @@ class Metric:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ConfigError(f"a metric's name must be lower-case letters, digits and _, got {self.name!r}: rename it")
-        if self.better not in SIDES:
-            raise ConfigError(f"metric {self.name}'s better must be one of {', '.join(SIDES)}, got {self.better}")
+        if self.better not in SIGN_OF_SIDE:
+            raise ConfigError(
+                f"metric {self.name}'s better must be one of {', '.join(SIGN_OF_SIDE)}, got {self.better}"
+            )
 
     @property
     def words(self) -> str:
@@ -58,14 +60,14 @@ class Metric:
     @property
     def direction(self) -> int:
         """1 where higher is better, -1 where lower is, 0 where neither."""
-        return SIDES[self.better]
+        return SIGN_OF_SIDE[self.better]
 
     @property
     def limits(self) -> tuple[float, float] | None:
         """Least and greatest possible value; None: any finite number."""
-        return SHARE if self.range is None and self.unit == "points" else self.range
+        return SHARE_RANGE if self.range is None and self.unit == "points" else self.range
 
     @property
     def is_score(self) -> bool:
         """Whether values are shares, higher being better: a failed sample then scores 0."""
-        return self.limits == SHARE and self.better == "higher"
+        return self.limits == SHARE_RANGE and self.better == "higher"

@@ -16,6 +16,7 @@ from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Cell, Sample
 from lexbench.core.task import Choose, ChooseAnswer, Generate, GenerateAnswer, Task
+from lexbench.metrics.of_task import metrics_of_task
 
 SCORE_TOLERANCE = 1e-6
 """Largest difference of one score on two processors."""
@@ -56,10 +57,16 @@ def score_faults(cell: Cell, sample: Sample) -> Iterator[str]:
         return
     if (scored.failed is None) != (sample.failed is None):
         yield f"failed={sample.failed!r}, though its answer gives {scored.failed!r}"
-    elif scored.scores.keys() != sample.scores.keys():
-        yield f"scores {', '.join(sorted(sample.scores))}, though its task gives {', '.join(sorted(scored.scores))}"
+        return
+    # What the answer's text does not tell follows from likelihoods that the sample keeps; a version that asked the same
+    # questions gave fewer scores.
+    kept = {each.name: each.of(sample, [sample]) for each in metrics_of_task(cell.task_name) if each.of}
+    gives = {**{name: value for name, value in kept.items() if value is not None}, **scored.scores}
+    known = sample.scores.keys() & gives.keys()
+    if sample.scores.keys() - known or (_is_of_today(cell) and gives.keys() - known):
+        yield f"scores {', '.join(sorted(sample.scores))}, though its task gives {', '.join(sorted(gives))}"
     else:
-        for name, value in scored.scores.items():
+        for name, value in sorted((name, gives[name]) for name in known):
             if not math.isclose(value, sample.scores[name], rel_tol=0, abs_tol=SCORE_TOLERANCE):
                 yield f"{name} {sample.scores[name]:g}, though its answer gives {value:g}"
 
@@ -92,7 +99,14 @@ def _task_of(identity: str) -> Task | None:
         built: Task = objects.build_object(config, "task", corpus=None)
     except (ConfigError, *NOT_SCORABLE):
         return None
-    return built if built.edition == version else None
+    return built if version in (built.edition, getattr(built, "questions_version", None)) else None
+
+
+def _is_of_today(cell: Cell) -> bool:
+    """Whether a cell has the version that its task has now."""
+    stated = cell.identity["task"]
+    task = _task_of(json.dumps(stated, sort_keys=True))
+    return task is not None and task.edition == stated.get("version")
 
 
 def _question_and_answer(sample: Sample, text: str, hit_room: bool) -> tuple[Generate, GenerateAnswer]:

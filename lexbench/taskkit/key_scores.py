@@ -28,7 +28,7 @@ from lexbench.taskkit.scoring import score_written
 KEY_METRICS_ALL_ASKED = tuple(reached.WHERE_ALL_ARE_ASKED if each == reached.METRIC else each for each in KEY_METRICS)
 """`KEY_METRICS` of a task that asks for every key of its texts."""
 N_OPTIONS = 32
-PROTOCOL = f", chosen among {N_OPTIONS}"
+PROTOCOL_WORDS = f", chosen among {N_OPTIONS}"
 """Words for the protocol."""
 MAX_DRAWS_PER_OPTION = 20
 """Draws for each option that is missing; a task with few keys has fewer options."""
@@ -82,19 +82,19 @@ def with_options(
 
 def _mark_key_tokens(tokenizer: Tokenizer, lead: str, keys: Sequence[str]) -> list[list[int]]:
     """Id of each token of an answer, and 1 where it holds a character of a key: a blank or a comma is none."""
-    encoded = tokenizer.encode(_written(lead, keys))
+    encoded = tokenizer.encode(_answer_text(lead, keys))
     ends = [*encoded.starts[1:].tolist(), len(encoded.text)]
     texts = [encoded.text[start:end] for start, end in zip(encoded.starts.tolist(), ends, strict=True)]
     letters = set("".join(keys))
     return [[token, int(not letters.isdisjoint(text))] for token, text in zip(encoded.ids.tolist(), texts, strict=True)]
 
 
-def _written(lead: str, keys: Sequence[str]) -> str:
+def _answer_text(lead: str, keys: Sequence[str]) -> str:
     return f"{lead}{', '.join(keys)}"
 
 
 def _encode(tokenizer: Tokenizer, lead: str, keys: Sequence[str]) -> Tokens:
-    return tokenizer.encode(_written(lead, keys)).ids
+    return tokenizer.encode(_answer_text(lead, keys)).ids
 
 
 def score_keys(question: Generate, answer: GenerateAnswer, scores: Mapping[str, float]) -> Sample:

@@ -41,7 +41,7 @@ def test_a_figure_is_as_wide_as_its_column_and_has_a_panel_a_task(size: str, col
     titles = [" ".join(axes.get_title(loc="left").split()) for axes in made.axes]
     assert titles[1] == "Find one random number in repeated noise (passkey, lexlet)" and len(titles) == 2
     labels = [" ".join(axes.get_ylabel().split()) for axes in made.axes]
-    assert labels == ["NLL (nats per token) (\u2193 better)", "accuracy (\u2191 better)"]
+    assert labels == ["NLL (nats per token) (\u2193 better)", "copied whole (\u2191 better)"]
     assert len({round(axes.get_position().x0, 2) for axes in made.axes}) == columns
     [legend] = made.legends
     shown = [each.get_text() for each in legend.get_texts()]
@@ -233,9 +233,9 @@ def test_tables_of_one_task_say_what_tells_them_apart() -> None:
     assert told == ["(passkey, lexlet) seed 0", "(passkey, lexlet) seed 1", "(passkey, other)"]
     blocks = re.findall(r"\\textit{(.*)}}", paper_table.paper_latex(made, 5.5))
     assert blocks == [
-        "passkey, lexlet, accuracy $\\uparrow$, seed 0",
-        "passkey, lexlet, accuracy $\\uparrow$, seed 1",
-        "passkey, other, accuracy $\\uparrow$",
+        "passkey, lexlet, copied whole $\\uparrow$, seed 0",
+        "passkey, lexlet, copied whole $\\uparrow$, seed 1",
+        "passkey, other, copied whole $\\uparrow$",
     ]
 
 
@@ -264,9 +264,9 @@ def test_ranked_dots_leave_no_method_out(beyond: str) -> None:
     assert sorted(labels) == sorted(names)
     words = {labels[int(text.xy[1])]: text.get_text() for text in axes.texts if isinstance(text, Annotation)}
     if beyond == "nothing":
-        assert axes.get_xlabel() == "accuracy at 256 tokens (\u2191 better)" and not words
+        assert axes.get_xlabel() == "copied whole at 256 tokens (\u2191 better)" and not words
     else:
-        assert axes.get_xlabel() == "accuracy at 512 tokens (\u2191 better)"
+        assert axes.get_xlabel() == "copied whole at 512 tokens (\u2191 better)"
         assert words == {**dict.fromkeys(names[5:9], "refused"), names[9]: "not measured"}
         assert set(labels[:5]) == set(words)
 

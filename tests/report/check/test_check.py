@@ -694,7 +694,7 @@ lost: passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points (-87.5 [-9
     )
     assert "gained, --update keeps it: passkey accuracy of ntk on lexlet at 512: 12.5 -> 100.0 points" in shown
     assert "new: passkey accuracy of rerope on lexlet at 512: not in the baseline" in shown
-    said = "scale is 2, was 73.14; --update or --allow-changed accepts it"
+    said = "scale is 2, was 515.1; --update or --allow-changed accepts it"
     assert f"another method under the same name: yarn on lexlet at 512: {said}" in shown
     assert "3 comparisons with " in shown and "tolerance accuracy 2 points; level 0.05 in all" in shown
 
@@ -820,7 +820,7 @@ def test_junit_can_be_read_back(mixed: Check, tmp_path: Path) -> None:
     assert broken.classname == "lexlet.passkey"
     [result] = broken.result
     assert isinstance(result, Failure) and result.message.startswith("100.0 -> 12.5 points (-87.5")
-    assert cases["attention of yarn"].result[0].message == "scale is 2, was 73.14"
+    assert cases["attention of yarn"].result[0].message == "scale is 2, was 515.1"
     kinds = {name: [type(each) for each in case.result] for name, case in cases.items()}
     assert kinds["accuracy of none at 512, seed 0"] == [Error]
     assert kinds["accuracy of rerope at 512, seed 0"] == [Skipped]

@@ -180,7 +180,7 @@ class VariableTracking(Task):
         return (
             f"variable tracking: {self._chains} chains of {self.hops} hops in {self.haystack}{several}{shown}"
             f"{absence.describe_form(self)}{control}, strict: exactly the asked names come first, greedy"
-            f"{'' if self.absent else key_scores.PROTOCOL}, {context_beginning(tokenizer, self.chat)}"
+            f"{'' if self.absent else key_scores.PROTOCOL_WORDS}, {context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
