@@ -33,7 +33,7 @@ def test_a_leaderboard_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert "--out must not be a .jsonl file, got ledger.jsonl" in capsys.readouterr().err
     assert ledger.read_text() == "{}\n"
     assert main.main(["leaderboard", str(tmp_path / "run"), "--out", str(tmp_path / "board.md")]) == 0
-    assert "## passkey on lexlet: accuracy" in (tmp_path / "board.md").read_text()
+    assert "## passkey on lexlet: copied whole" in (tmp_path / "board.md").read_text()
 
 
 @pytest.mark.parametrize("words", [["report"], ["figure", "--out", "f.tex"]], ids=["report", "figure"])

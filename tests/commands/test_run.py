@@ -92,7 +92,7 @@ def test_a_run_prints_its_table_and_leaves_records(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "passkey" in done.stdout
-    assert "accuracy" in done.stdout
+    assert "copied whole" in done.stdout
     assert "2 cells" in done.stderr
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert {(row["length"], row["metric"]) for row in rows} >= {(128, "accuracy"), (256, "accuracy")}

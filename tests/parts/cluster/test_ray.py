@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,7 @@ def test_a_cluster_counts_the_workers_that_its_gpus_hold(monkeypatch: pytest.Mon
             pass
 
     fake = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: there, remote=lambda _: Kind())
+    fake.__spec__ = ModuleSpec("ray", None)
     monkeypatch.setitem(sys.modules, "ray", fake)
     for backend, workers, gpus in (({}, 8, 1), ({"tensor_parallel": 4}, 2, 4), ({"device": "cpu"}, 208, 0)):
         found = ray.Cluster(RaySettings(), ray.DeviceNeed.of(backend))

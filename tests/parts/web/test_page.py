@@ -26,6 +26,7 @@ from lexbench.report.grid import GridEntry
 from lexbench.stats import records
 from lexbench.stats.differences import paired_differences
 from lexbench.stats.records import LoadedCells
+from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.summaries import curve_summaries
 from lexbench.stats.tables import build_tables
 from lexbench.store.format import FinishedCell
@@ -229,7 +230,7 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
     assert all(
         each["means"] in headlines.MEANING_OF_COLUMN.values() for each in nll["columns"]
     )  # hover and legend say one thing
-    assert passkey["label"] == "accuracy"
+    assert passkey["label"] == "copied whole"
 
 
 def test_the_page_begins_with_the_likelihoods_whatever_the_names_of_other_tasks() -> None:
@@ -245,7 +246,7 @@ def test_the_page_begins_with_the_likelihoods_whatever_the_names_of_other_tasks(
 
 
 def test_summaries_of_a_few_methods_are_those_of_all(cells: list[FinishedCell]) -> None:
-    known = {each.cell.id: each.samples for each in cells}
+    known = samples_by_cell(cells)
     for table in build_tables(cells):
         few = headlines._restrict_table(table, [parse_label("none"), parse_label("pi")])
         whole = [each for each in curve_summaries(table, known) if str(each.method) in ("none", "pi")]

@@ -211,12 +211,16 @@ def _changed_files(run: Path, submission: Submission) -> dict[str, str]:
 
 def wrong_scores(finished: FinishedCell) -> Iterator[str]:
     """Scores that are not those of a sample's own answer."""
-    task = _build_task_without_texts(json.dumps(finished.cell.identity.get("task"), sort_keys=True, default=str))
+    stated = finished.cell.identity.get("task")
+    task = _build_task_without_texts(json.dumps(stated, sort_keys=True, default=str))
+    earlier = task is not None and isinstance(stated, dict) and stated.get("version") != task.edition
     for sample in finished.samples:
         if sample.failed is not None or sample.nll is not None:
             continue
         for name, right in _recomputed_scores(task, sample).items():
             said = sample.scores.get(name)
+            if said is None and earlier:  # an earlier version gave fewer scores
+                continue
             if said is None or not math.isclose(said, right, rel_tol=FLOAT32_TOLERANCE, abs_tol=FLOAT32_TOLERANCE):
                 yield f"sample {sample.index} with {name} {said}, where its answer has {right:g}"
 
@@ -231,7 +235,7 @@ def _recomputed_scores(task: Task | None, sample: Sample) -> dict[str, float]:
         return {"accuracy": float(right.mean()), "exact": float((right == 1).all())}
     if task is None:
         return {}
-    if "option_nll" in arrays:
+    if "option_nll" in arrays and sample.hit_room is None:  # a choice alone, not one behind a written answer
         losses = arrays["option_nll"].astype(np.float64)
         if (losses == losses.min()).sum() > 1:  # in float32 alone, perhaps
             return {}
@@ -287,7 +291,12 @@ def _known_task_names() -> frozenset[str]:
 def _build_task_without_texts(identity: str) -> Task | None:
     """The task of an identity, without its texts; None if it is not of lexbench, or not of this version."""
     built = _build_task(identity)
-    return built if built is not None and built.edition == json.loads(identity).get("version") else None
+    return built if built is not None and _asks_as_version(built, json.loads(identity).get("version")) else None
+
+
+def _asks_as_version(built: Task, version: Any) -> bool:
+    """Whether a task asks as its version did; a later one may give more scores."""
+    return version in (built.edition, getattr(built, "questions_version", None))
 
 
 @functools.lru_cache(maxsize=256)
@@ -310,7 +319,7 @@ def _has_other_task_version(cell: Cell) -> bool:
     """Whether a task of lexbench has another version here."""
     given = cell.identity.get("task")
     built = _build_task(json.dumps(given, sort_keys=True, default=str))
-    return isinstance(given, dict) and built is not None and built.edition != given.get("version")
+    return isinstance(given, dict) and built is not None and not _asks_as_version(built, given.get("version"))
 
 
 # what the first submission has
