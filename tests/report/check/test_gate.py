@@ -25,7 +25,7 @@ REFERENCE = ROOT / "results/reference/lexlet"
 BASELINE = ROOT / "results/baselines/lexlet.json"
 ACTION = ROOT / ".github/actions/check/action.yml"
 METHODS = ("none", "ntk", "yarn", "rerope")
-RUN = "task=[last_segment,passkey] corpus=synthetic multiples=[1,2,4] n=24"
+RUN = "task=[last_segment,passkey] corpus=packages multiples=[1,4] n=64"
 """What the committed baseline was made from, under each of the methods."""
 
 
@@ -88,8 +88,8 @@ def test_a_baseline_of_another_corpus_gives_2_with_the_reason(capsys: pytest.Cap
     """The committed records stand on other texts and other lengths than the committed baseline."""
     assert main(["check", str(REFERENCE), "--baseline", str(BASELINE)]) == 2
     said = capsys.readouterr().out
-    assert said.startswith("NOT COMPARABLE: 12 held, 16 not comparable, ")
-    assert "last_segment on stdlib nll of none on lexlet at 256, 512, 1024; " in said and "128 target tokens" in said
+    assert said.startswith("NOT COMPARABLE: ") and " held, " not in said.splitlines()[0]
+    assert "last_segment on stdlib nll of none on lexlet at 256, 1024; " in said
 
 
 def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,12 +155,16 @@ def test_a_method_that_is_broken_in_the_code_fails_the_committed_gate(
     monkeypatch.setattr(ntk, "ntk_base", lambda model, factor: ntk_base(model, 1.0))
     assert main(["run", "method=ntk", *RUN.split(), f"results={tmp_path / 'run'}"]) == 0
     capsys.readouterr()
-    assert main(["check", str(tmp_path / "run"), "--baseline", str(BASELINE), "--json"]) == 1
+    words = ["check", str(tmp_path / "run"), "--baseline", str(BASELINE), "--tolerance", "chosen=2", "--json"]
+    assert main(words) == 1
     page = json.loads(capsys.readouterr().out)
     lost = {(row["task"], row["method"], row["length"]) for row in page["verdicts"] if row["status"] == "regressed"}
-    # text at 512 is lost, too, but by few documents, as skewed noise might be: not comparable
-    assert lost == {("last_segment", "ntk", 1024), ("passkey", "ntk", 512)}
-    assert any(change["name"] == "attention of ntk" for change in page["changes"])
+    # No key is copied whole at 1,024 tokens, so none is lost; what ntk chooses there is.
+    assert ("last_segment", "ntk", 1024) in lost and lost <= {
+        (task, "ntk", 1024) for task in ("last_segment", "passkey")
+    }
+    altered = {(row["method"], length) for row in page["alterations"] for length in row["lengths"]}
+    assert altered == {("ntk", 1024), ("ntk(factor=4.0)", 256)}
 
 
 # The GitHub Action
