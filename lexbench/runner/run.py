@@ -21,6 +21,7 @@ from lexbench.runner.reuse import Twins, cells_with_fewer_questions
 from lexbench.stats import costs
 from lexbench.stats.costs import Cost
 from lexbench.stats.rescore import rescore_cell
+from lexbench.store.checksum import with_checksum
 from lexbench.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ class RunState:
         trusted = self._trusted_samples(cell, answered, questions, model, tokenizer)
         # With the scores that a version which gave fewer did not store.
         told = {sample.index: sample for sample in rescore_cell(found[0]).samples}
-        adopted = [told[sample.index] for sample in trusted]
+        adopted = [each if told[each.index] is each else with_checksum(told[each.index]) for each in trusted]
         cost = self._costs.get(smaller.id)
         known = cost.samples() if cost else {}
         for sample in adopted:
