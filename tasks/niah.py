@@ -233,6 +233,11 @@ class Niah(Task):
         """Keys in noise or text that no question of the text asks for."""
         return self._others - self.queries * (self.questions_per_text - 1)
 
+    @property
+    def first_scored_edition(self) -> int:
+        """That of the questions, whose later versions only added scores; with `absent` another answer became right."""
+        return self.edition if self.absent else self.questions_version
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: needles, haystack, scoring of the answer."""
         keys = f"keys asked {self.queries} ({self.key_kind}), values a key {self.values} ({self.value_kind})"

@@ -109,6 +109,11 @@ class Passkey(Task):
         """The version; questions that may have no answer have that of their form (`absence.edition`)."""
         return absence.edition(self, self.questions_version) if self.absent else self.version
 
+    @property
+    def first_scored_edition(self) -> int:
+        """That of the questions, whose later versions only added scores; with `absent` another answer became right."""
+        return self.edition if self.absent else self.questions_version
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: the hidden number, scoring of the answer."""
         control = "" if self.needle else ", control without the needle"

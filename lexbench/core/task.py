@@ -389,6 +389,15 @@ class Task:
         """The version of the form whose questions are still asked: `questions_version`, unless forms have their own."""
         return self.edition if self.questions_version is None else self.questions_version
 
+    @property
+    def first_scored_edition(self) -> int:
+        """The earliest version whose scores this one gives, too: later ones only added scores."""
+        return self.edition
+
+    def gives_scores_of(self, version: object) -> bool:
+        """Whether the scores of this version are scores of the task today."""
+        return isinstance(version, int) and self.first_scored_edition <= version <= self.edition
+
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Set the parameters that depend on all lengths of a run; most tasks have none."""
         return self

@@ -26,6 +26,14 @@ NOT_SCORABLE = (LookupError, TypeError, ValueError, AttributeError, AssertionErr
 """Errors of `score` where the stored facts are not those that it needs, or it asks for what no sample keeps."""
 
 
+class EmptyCorpus:
+    """A corpus for tasks that only score."""
+
+    def documents(self) -> Iterator[Any]:
+        """None."""
+        return iter(())
+
+
 class _KeptGenerate(Generate):
     """A written question, as far as its sample keeps it."""
 
@@ -58,10 +66,8 @@ def score_faults(cell: Cell, sample: Sample) -> Iterator[str]:
     if (scored.failed is None) != (sample.failed is None):
         yield f"failed={sample.failed!r}, though its answer gives {scored.failed!r}"
         return
-    # What the answer's text does not tell follows from likelihoods that the sample keeps; a version that asked the same
-    # questions gave fewer scores.
-    kept = {each.name: each.of(sample, [sample]) for each in metrics_of_task(cell.task_name) if each.of}
-    gives = {**{name: value for name, value in kept.items() if value is not None}, **scored.scores}
+    # An earlier version may have given fewer scores.
+    gives = {**derived_scores(cell, sample), **scored.scores}
     known = sample.scores.keys() & gives.keys()
     if sample.scores.keys() - known or (_is_of_today(cell) and gives.keys() - known):
         yield f"scores {', '.join(sorted(sample.scores))}, though its task gives {', '.join(sorted(gives))}"
@@ -69,6 +75,22 @@ def score_faults(cell: Cell, sample: Sample) -> Iterator[str]:
         for name, value in sorted((name, gives[name]) for name in known):
             if not math.isclose(value, sample.scores[name], rel_tol=0, abs_tol=SCORE_TOLERANCE):
                 yield f"{name} {sample.scores[name]:g}, though its answer gives {value:g}"
+
+
+def derived_scores(cell: Cell, sample: Sample) -> dict[str, float]:
+    """Scores that follow from what a sample keeps beside its answer's text, such as likelihoods of options.
+
+    One whose facts are not those that it needs is left out.
+    """
+    found = dict[str, float]()
+    for metric in metrics_of_task(cell.task_name):
+        try:
+            value = metric.of(sample, [sample]) if metric.of else None
+        except (*NOT_SCORABLE, ArithmeticError):
+            continue
+        if value is not None:
+            found[metric.name] = value
+    return found
 
 
 def scored_again(cell: Cell, sample: Sample) -> Sample | None:
@@ -96,10 +118,10 @@ def _task_of(identity: str) -> Task | None:
         return None
     try:
         config = {**registry.read_named_config("task", name), **stated, "name": name}
-        built: Task = objects.build_object(config, "task", corpus=None)
+        built: Task = objects.build_object(config, "task", corpus=EmptyCorpus())
     except (ConfigError, *NOT_SCORABLE):
         return None
-    return built if version in (built.edition, getattr(built, "questions_version", None)) else None
+    return built if built.gives_scores_of(version) else None
 
 
 def _is_of_today(cell: Cell) -> bool:

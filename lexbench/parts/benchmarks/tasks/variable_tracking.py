@@ -172,6 +172,11 @@ class VariableTracking(Task):
         """Chains in a text."""
         return max(self.chains, self.questions_per_text)
 
+    @property
+    def first_scored_edition(self) -> int:
+        """That of the questions, whose later versions only added scores; with `absent` another answer became right."""
+        return self.edition if self.absent else self.questions_version
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words: number of chains, haystack, scoring of the answer."""
         control = "" if self.needle else ", control without the asked chain"

@@ -52,6 +52,7 @@ from lexbench.parts.web.page.samples import samples_json
 from lexbench.stats import invariants, metrics
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.records import records_of
+from lexbench.stats.rescored import EmptyCorpus, derived_scores
 from lexbench.store.format import FinishedCell, read_cell_file
 
 FLOAT32_TOLERANCE = 1e-5
@@ -217,7 +218,8 @@ def wrong_scores(finished: FinishedCell) -> Iterator[str]:
     for sample in finished.samples:
         if sample.failed is not None or sample.nll is not None:
             continue
-        for name, right in _recomputed_scores(task, sample).items():
+        derived = derived_scores(finished.cell, sample) if task is not None else {}
+        for name, right in {**derived, **_recomputed_scores(task, sample)}.items():
             said = sample.scores.get(name)
             if said is None and earlier:  # an earlier version gave fewer scores
                 continue
@@ -274,14 +276,6 @@ def _has_checkable_scores(finished: FinishedCell) -> bool:
     return likelihood or _build_task_without_texts(given) is not None
 
 
-class _EmptyCorpus:
-    """A corpus for tasks that only score."""
-
-    def documents(self) -> Iterator[Any]:
-        """None."""
-        return iter(())
-
-
 @functools.cache
 def _known_task_names() -> frozenset[str]:
     """Names of the tasks of lexbench and of the user."""
@@ -291,12 +285,7 @@ def _known_task_names() -> frozenset[str]:
 def _build_task_without_texts(identity: str) -> Task | None:
     """The task of an identity, without its texts; None if it is not of lexbench, or not of this version."""
     built = _build_task(identity)
-    return built if built is not None and _asks_as_version(built, json.loads(identity).get("version")) else None
-
-
-def _asks_as_version(built: Task, version: Any) -> bool:
-    """Whether a task asks as its version did; a later one may give more scores."""
-    return version in (built.edition, getattr(built, "questions_version", None))
+    return built if built is not None and built.gives_scores_of(json.loads(identity).get("version")) else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -309,7 +298,7 @@ def _build_task(identity: str) -> Task | None:
     taken = objects.class_parameters(objects.class_of(known, "task"))
     values = {key: value for key, value in given.items() if key in taken and key != "corpus"}
     try:
-        built: Task = objects.build_object({**known, **values}, "task", corpus=_EmptyCorpus())
+        built: Task = objects.build_object({**known, **values}, "task", corpus=EmptyCorpus())
     except (ValueError, TypeError, AttributeError):
         return None
     return built
@@ -319,7 +308,7 @@ def _has_other_task_version(cell: Cell) -> bool:
     """Whether a task of lexbench has another version here."""
     given = cell.identity.get("task")
     built = _build_task(json.dumps(given, sort_keys=True, default=str))
-    return isinstance(given, dict) and built is not None and not _asks_as_version(built, given.get("version"))
+    return isinstance(given, dict) and built is not None and not built.gives_scores_of(given.get("version"))
 
 
 # what the first submission has
