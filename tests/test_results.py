@@ -245,6 +245,14 @@ def test_a_figure_that_differs_from_its_samples_is_a_fault() -> None:
         assert recompute.fault_of(wrong, values, 1.0) is not None, wrong
 
 
+def test_scores_of_likelihoods_are_counted_by_hand() -> None:
+    """Two of four options tie at the least; of three tokens the first is none of the key, and one of two is first."""
+    facts = {"expected_option": 2, "taught": [[7, 0], [8, 1], [9, 1]], "taught_ranks": [5, 0, 3]}
+    row = {"option_nll": [4.0, 3.0, 3.0, 5.0], "facts": json.dumps(facts)}
+    assert (recompute.is_chosen(row), recompute.share_forced(row)) == (0.5, 0.5)
+    assert recompute.is_chosen({**row, "option_nll": [2.0, 3.0, 3.0, 5.0]}) == 0.0
+
+
 def test_scores_of_keys_are_counted_by_hand() -> None:
     def row(cluster: str, output: str, expected: str) -> dict[str, Any]:
         return {"cluster": cluster, "output": output, "expected": [expected], "keys": None}
