@@ -24,6 +24,10 @@ SILENT = ("llama3", "jet_long")
 """Methods that write no number and choose 31 of 32 keys."""
 
 
+COMPARISONS = 2 * (len(LENGTHS) - 1)
+"""Of `lexbench compare` between yarn and rerope: two tasks at each length but 128, where both are the same function."""
+
+
 def near_best(without_hiding: bool) -> tuple[str, ...]:
     """Methods within `NEAR_NATS` of the best."""
     return recompute.compared_methods(near=True, without_hiding=without_hiding)
@@ -107,7 +111,7 @@ def loss_and_keys(lexlet: Lexlet) -> list[str]:
     pair, keys, copied = (
         lexlet.gap(metric, ("rerope", LONG), ("yarn", LONG)) for metric in ("loss", "chosen", "copied whole")
     )
-    missed = detectable_difference(pair, "nll", 0.05 / (2 * len(LENGTHS)))
+    missed = detectable_difference(pair, "nll", 0.05 / COMPARISONS)
     hidden = sorted(map(lexlet.loss, recompute.HIDING))
     return [
         "2. **Loss flatters methods that hide text; it was predicted to follow *chosen* more closely than "

@@ -95,12 +95,12 @@ def has_number(row: Row) -> float:
     return float(re.search(r"\d", row["output"]) is not None)
 
 
-OF_LIKELIHOODS: Mapping[str, Callable[[Row], float]] = {
+OF_ROW: Mapping[str, Callable[[Row], float]] = {
     "chosen": is_chosen,
     "forced": share_forced,
     "a number written": has_number,
 }
-"""Scores that rows tell by more than the texts of `key_scores`."""
+"""Scores that each row tells by itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +181,10 @@ class Cell:
         if metric == "nll":
             sums, targets = (np.array([row[name] for row in self.rows], np.float64) for name in ("nll_sum", "targets"))
             return Values(sums, targets, texts, False)
-        known = {"in_place": self._key_scores, "reached": self._key_scores}.get(metric, self._scores)
-        if metric in OF_LIKELIHOODS:
-            known = [{metric: OF_LIKELIHOODS[metric](row)} for row in self.rows]
+        if metric in OF_ROW:
+            known = [{metric: OF_ROW[metric](row)} for row in self.rows]
+        else:
+            known = self._key_scores if metric in ("in_place", "reached") else self._scores
         found = np.array([each[metric] for each in known], np.float64)
         return Values(found, np.ones(len(found)), texts, metric in SHARES)
 
