@@ -81,13 +81,16 @@ def test_the_records_of_the_committed_run_are_those_of_its_cells(
             assert one[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
     shown = {each[:2]: each[3] for each in tables(differences(REFERENCE / "lexlet.md"))}
     made = list(tables((tmp_path / "report/tables/differences.md").read_text()))
-    assert len(made) == len(shown) == 3
-    for task, metric, _, by_method in made:  # stars are corrected for the number of methods, notes are numbered
+    kept = [each for each in made if each[:2] in shown]
+    assert (len(kept), len(shown), len(made)) == (3, 3, 5)  # two of scores that are younger than the page
+    for task, metric, _, by_method in kept:  # stars are corrected for the number of methods, notes are numbered
         for method, cells in by_method.items():
             plain = [
                 [re.sub(r"\*| \(\d.*\)$", "", each) for each in both] for both in (cells, shown[task, metric][method])
             ]
-            assert plain[0] == plain[1], (task, metric, method)
+            for one, two in zip(*plain, strict=True):  # what is one function was compared with itself
+                same = one == "same attention" and float(two.partition(" ")[0]) == 0
+                assert same or one == two, (task, metric, method)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
