@@ -18,14 +18,15 @@ PAGE_HEAD = """\
 more closely than *copied whole* does, and among the {near} methods best in loss it goes the other way.** Whether they
 fail for other methods cannot be told, nor can the other {open} ([verdicts](#what-was-predicted)).
 
-lexlet, trained at T = 256 tokens; 15 to 35 % of its lessons were passkeys. One training, one seed of questions, 32 keys
-of five digits, one a text, at each length. Control: at T the unmodified model chooses {control[0]} of 32 keys, and
+lexlet, trained at T = 256 tokens; 15 to 35 % of its lessons were passkeys. One training, one seed of questions (0), 32
+keys of five digits, one a text, at each length. Control: at T the unmodified model chooses {control[0]} of 32 keys, and
 copies {control[1]} whole. Settings follow the length (factor 8 at 2,048). Brackets hold 95 % intervals, not corrected
 for their number.
 
 - *Chosen*: the right key is the likeliest of {options}, the others drawn for each sample, with as many tokens. Chance
   is 1 of 32. It asks less than *copied whole*: no form, and part of a key is enough, if it tells 32 keys apart. After
-  Holm's correction over the {methods} methods {above} choose more than a guess (exact binomial test).
+  Holm's correction over the {methods} methods {above} choose more than a guess (exact binomial test); a
+  window chooses the {window} keys that stand inside it.
 - *Copied whole*: the answer begins with the key and holds no other number. *A number written*: it holds a digit.
 - *Digits in place*: those of the answer's first number that equal the key's, each at its own place, of 32 x 5. *By
   other keys*: what the same answers get by the keys of the other 31 texts, as an answer does that saw no key.
@@ -77,6 +78,7 @@ def keys_page(lexlet: Lexlet) -> str:
         options=N_OPTIONS,
         methods=len(lexlet.methods),
         above=len(lexlet.above_chance()),
+        window=lexlet.count("chosen", "sliding_window"),
         both=f"{both:,}",
         differ=differ,
     )

@@ -86,7 +86,7 @@ def is_chosen(row: Row) -> float:
 def share_forced(row: Row) -> float:
     """Share of the key's tokens than which no other is likelier, the right ones before them."""
     facts = json.loads(row["facts"])
-    own = [rank == 0 for (_, is_key), rank in zip(facts["taught"], facts["taught_ranks"], strict=True) if is_key]
+    own = [bool(rank == 0) for (_, is_key), rank in zip(facts["taught"], facts["taught_ranks"], strict=True) if is_key]
     return sum(own) / len(own)
 
 
