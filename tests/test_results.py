@@ -67,20 +67,30 @@ def test_the_records_of_the_committed_run_are_those_of_its_cells(
     known = {(each.cell, each.metric, each.part): vars(each) for each in read_records(REFERENCE / "lexlet.parquet")}
     made_anew = [each.as_row() for each in build_records([tmp_path / "run"])]
     assert len({row["cell"] for row in made_anew}) == len(list((tmp_path / "run" / "cells").glob("[!.]*")))
-    for one in made_anew:
+    derived = [each for each in made_anew if (each["cell"], each["metric"], each["part"]) not in known]
+    assert {each["metric"] for each in derived} == {"in_place", "reached"}  # of the answers; younger than the records
+    keys = recompute.read_cells(recompute.MEASURED_KEYS)
+    for one in derived:
+        method = str(next(each["method"] for each in known.values() if each["cell"] == one["cell"]))
+        told = keys["passkey", "lexlet", method, one["length"]].values(one["metric"])
+        assert one["value"] == pytest.approx(told.mean)
+    for one in [each for each in made_anew if each not in derived]:
         two = known[one["cell"], one["metric"], one["part"]]
         assert one.keys() == two.keys()
         for name, value in two.items():  # sums may end in another bit on another processor
             assert one[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
     shown = {each[:2]: each[3] for each in tables(differences(REFERENCE / "lexlet.md"))}
     made = list(tables((tmp_path / "report/tables/differences.md").read_text()))
-    assert len(made) == len(shown) == 3
-    for task, metric, _, by_method in made:  # stars are corrected for the number of methods, notes are numbered
+    kept = [each for each in made if each[:2] in shown]
+    assert (len(kept), len(shown), len(made)) == (3, 3, 5)  # two of scores that are younger than the page
+    for task, metric, _, by_method in kept:  # stars are corrected for the number of methods, notes are numbered
         for method, cells in by_method.items():
             plain = [
                 [re.sub(r"\*| \(\d.*\)$", "", each) for each in both] for both in (cells, shown[task, metric][method])
             ]
-            assert plain[0] == plain[1], (task, metric, method)
+            for one, two in zip(*plain, strict=True):  # what is one function was compared with itself
+                same = one == "same attention" and float(two.partition(" ")[0]) == 0
+                assert same or one == two, (task, metric, method)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -243,6 +253,14 @@ def test_a_figure_that_differs_from_its_samples_is_a_fault() -> None:
     assert recompute.fault_of("**50.0** [28.0, 72.0]", values, 100.0) is None
     for wrong in ("0.51 [0.28, 0.72]", "9 of 16 [28, 72 %]", "8 of 15", "0.50 [0.02, 0.72]"):
         assert recompute.fault_of(wrong, values, 1.0) is not None, wrong
+
+
+def test_scores_of_likelihoods_are_counted_by_hand() -> None:
+    """Two of four options tie at the least; of three tokens the first is none of the key, and one of two is first."""
+    facts = {"expected_option": 2, "taught": [[7, 0], [8, 1], [9, 1]], "taught_ranks": [5, 0, 3]}
+    row = {"option_nll": [4.0, 3.0, 3.0, 5.0], "facts": json.dumps(facts)}
+    assert (recompute.is_chosen(row), recompute.share_forced(row)) == (0.5, 0.5)
+    assert recompute.is_chosen({**row, "option_nll": [2.0, 3.0, 3.0, 5.0]}) == 0.0
 
 
 def test_scores_of_keys_are_counted_by_hand() -> None:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import matplotlib as mpl
@@ -16,7 +15,7 @@ from lexbench.report import looks
 from lexbench.report.plots.style import MARKER_OF_SHAPE, MATPLOTLIB_STYLE, save_figure_as
 from lexbench.report.tables import headline_tables
 from lexbench.stats import records
-from tools.recompute import share_in_place
+from tools.recompute import lexlet_keys
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "results" / "reference" / "lexlet"
@@ -71,35 +70,29 @@ def point_at_better(axes: Axes, upwards: bool) -> None:
     axes.text(0.05, (low + high) / 2, "better", transform=axes.transAxes, color="0.35", va="center")
 
 
-def keys_over_length(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Percent of keys copied whole, and of their digits in place, of each method, sorted by length."""
-    found: dict[str, dict[str, list[float]]] = {"whole": {}, "in place": {}}
-    cells = [each for each in records.load_cells([folder]).finished if each.cell.task_name == "passkey"]
-    for name, key in METHODS.items():
-        mine = sorted((each for each in cells if each.cell.method == key), key=lambda each: each.cell.length)
-        found["whole"][name] = [100 * mean([one.scores["accuracy"] for one in each.samples]) for each in mine]
-        found["in place"][name] = [
-            100 * mean([share_in_place(one.output or "", [one.facts["expected"]]) for one in each.samples])
-            for each in mine
-        ]
-    return found
+def keys_over_length(lengths: Sequence[int]) -> dict[str, dict[str, list[float]]]:
+    """Percent of keys that are chosen, and copied whole, of each method at some lengths."""
+    return {
+        metric: {name: [100 * lexlet_keys(metric, name, each).mean for each in lengths] for name in METHODS}
+        for metric in ("chosen", "copied whole")
+    }
 
 
-def draw_keys(axes: Axes, folder: Path, multiples: Sequence[float]) -> None:
-    """Draw the digits in place, and dashed the keys copied whole."""
-    known, found = looks.looks_of_methods(list(METHODS.values())), keys_over_length(folder)
-    draw_panel(axes, found["in place"], multiples, {})
-    for name, values in found["whole"].items():
+def draw_keys(axes: Axes, lengths: Sequence[int], multiples: Sequence[float]) -> None:
+    """Draw the keys that are chosen, and dashed those copied whole."""
+    known, found = looks.looks_of_methods(list(METHODS.values())), keys_over_length(lengths)
+    draw_panel(axes, found["chosen"], multiples, {})
+    for name, values in found["copied whole"].items():
         axes.plot(multiples, values, color=known[METHODS[name]].colour, linewidth=1.5, linestyle=(0, (4, 2)))
         place: dict[str, Any] = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
         for kind, curve in found.items():
             said = f"{name} {curve[name][-1]:.0f} % {kind}"
             if name == "none":
-                said = "unmodified 0" if kind == "whole" else ""
+                said = f"unmodified {curve[name][-1]:.0f}" if kind == "chosen" else ""
                 place["xytext"] = (9, -9)
             axes.annotate(said, (multiples[-1], curve[name][-1]), color=known[METHODS[name]].colour, **place)
-    axes.set_title("... but yarn garbles the keys", fontsize="large", fontweight="bold")
-    axes.set_ylabel("% (solid: digits in place, dashed: keys whole)")
+    axes.set_title("... yarn chooses keys that it does not copy", fontsize="large", fontweight="bold")
+    axes.set_ylabel("% of keys (solid: chosen, dashed: copied)")
     axes.set_yticks([0, 25, 50, 75, 100])
     axes.set_ylim(-6, 102)  # below 0: the name of a line there stays off the axis
 
@@ -116,7 +109,7 @@ def draw_figure(folder: Path = FOLDER) -> Figure:
     left.set_title("yarn and rerope are alike in loss ...", fontsize="large", fontweight="bold")
     left.set_ylabel("loss, nats per token")
     point_at_better(left, upwards=False)
-    draw_keys(right, folder, multiples)
+    draw_keys(right, [each.length for each in loss["none"]], multiples)
     return made
 
 

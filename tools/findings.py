@@ -1,317 +1,212 @@
 """Write what was found about keys, from stored samples: python tools/findings.py
 
-It writes results/reference/keys.md, and the sentences of README.md and results/README.md between their marks.
-*Chosen* is taken from samples/lexlet_keys.parquet (`tools/keep_samples.py`) once that is measured; until then from a
-trial, marked.
+It writes results/reference/keys/README.md, and the sentences of README.md and results/README.md between their marks.
 """
 
 import re
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lexbench.report.formats import markdown_columns
-from lexbench.stats.pairs import PairedDifference, detectable_difference, outcomes_of_samples, paired_difference
-from lexbench.stats.records import records_of
-from lexbench.store.format import FinishedCell
-from tools import keep_samples, recompute, smollm2_page
+from lexbench.stats.pairs import PairedDifference, detectable_difference
+from tools import recompute, smollm2_page
+from tools.keys_page import interval_text, keys_page
+from tools.lexlet_keys import LENGTHS, LONG, N_KEYS, REFERENCE, TRAINED, Lexlet
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = ROOT / "results" / "reference"
-SAMPLES = REFERENCE / "samples" / "lexlet.parquet"
-MEASURED = recompute.MEASURED_KEYS
-PAGE = REFERENCE / "keys.md"
-LENGTHS = (128, 256, 512, 1024, 2048)
-TRAINED, LONG = 256, 2048
-NEAR_NATS = 0.3
-"""Methods whose loss is within so much of the best are asked whether loss tells them apart."""
-TRIAL_CHOSEN = {"rerope": 32, "yarn": 28, "ntk": 6, "none": 2, "pi": 0}
-"""Of 32 keys at 8T those that were chosen, in a trial whose other candidates were the keys of the other samples."""
-
-
-def chosen(method: str) -> tuple[float, int] | None:
-    """Keys chosen at 8T, and of how many; measured, or else of the trial. None: neither."""
-    if MEASURED.exists():
-        if ("passkey", "lexlet", method, LONG) not in recompute.read_cells(MEASURED):
-            return None
-        found = recompute.lexlet_keys("chosen", method, LONG)
-        return float(found.sums.sum()), len(found.sums)
-    return (TRIAL_CHOSEN[method], 32) if method in TRIAL_CHOSEN else None
-
-
-def chosen_text(method: str) -> str:
-    """A cell of the table."""
-    found = chosen(method)
-    return "" if found is None else f"{found[0]:.3g} of {found[1]}" + ("" if MEASURED.exists() else " (trial)")
-
-
-def trial_mark() -> str:
-    """Says of chosen keys where they come from."""
-    return "" if MEASURED.exists() else "in a trial, "
-
-
-def ranks(values: Sequence[float]) -> NDArray[np.float64]:
-    """Ranks from 1, ties sharing their mean."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
-
-
-def spearman(one: Sequence[float], other: Sequence[float]) -> float:
-    """Correlation of ranks; 0 where one side does not vary."""
-    left, right = ranks(one), ranks(other)
-    return float(np.corrcoef(left, right)[0, 1]) if left.std() and right.std() else 0.0
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Spearman's correlation of a low loss and keys copied whole at 8T over methods."""
-
-    value: float
-    over_methods: tuple[float, float]
-    """The middle 95 % over resampled methods: other methods of this kind."""
-    over_questions: tuple[float, float]
-    """The same over resampled texts and keys: these methods on other questions."""
-
-
-def agreement(methods: Sequence[str]) -> Agreement:
-    """The agreement over some methods, resampled 4,000 times."""
-    sides = [[recompute.lexlet_keys(name, each, LONG) for each in methods] for name in ("loss", "copied whole")]
-    loss, keys = (np.array([each.sums / each.weights for each in side]) for side in sides)
-    rng = np.random.default_rng(0)
-    count, n = loss.shape
-
-    def middle(drawn: Sequence[float]) -> tuple[float, float]:
-        low, high = np.quantile(drawn, [0.025, 0.975])
-        return float(low), float(high)
-
-    over_methods, over_questions = list[float](), list[float]()
-    for _ in range(4000):
-        some = rng.integers(0, count, count)
-        over_methods.append(spearman(-loss[some].mean(1), keys[some].mean(1)))
-        over_questions.append(spearman(-loss[:, rng.integers(0, n, n)].mean(1), keys[:, rng.integers(0, n, n)].mean(1)))
-    return Agreement(spearman(-loss.mean(1), keys.mean(1)), middle(over_methods), middle(over_questions))
-
-
-class Lexlet:
-    """All that the sentences need of lexlet."""
-
-    def __init__(self, file: Path = SAMPLES) -> None:
-        cells = keep_samples.read_cells(file)
-        self.cells = {(each.cell.task, each.cell.method, each.cell.length): each for each in cells}
-        at_long = sorted({str(each.cell.method) for each in cells if each.cell.length == LONG})
-        self.methods = sorted(at_long, key=lambda each: (-self.whole(each), -self.digits(each), self.loss(each)))
-        best = min(map(self.loss, self.methods))
-        self.near = [each for each in self.methods if self.loss(each) <= best + NEAR_NATS]
-
-    def cell(self, task: str, method: str, length: int) -> FinishedCell:
-        """The cell of a method by its label."""
-        (found,) = (
-            each for (name, key, at), each in self.cells.items() if (name, str(key), at) == (task, method, length)
-        )
-        return found
-
-    def loss(self, method: str, length: int = LONG) -> float:
-        """Mean nats per token."""
-        return recompute.lexlet_keys("loss", method, length).mean
-
-    def whole(self, method: str, length: int = LONG) -> int:
-        """Keys copied whole, of 32."""
-        return round(float(recompute.lexlet_keys("copied whole", method, length).sums.sum()))
-
-    def digits(self, method: str, length: int = LONG) -> int:
-        """Digits in place, of 160."""
-        return round(float(recompute.lexlet_keys("tokens in place", method, length).sums.sum()))
-
-    def by_other_keys(self, method: str) -> float:
-        """Digits that would be in place by the key of another text, of 160."""
-        return float(recompute.lexlet_keys("by other keys", method, LONG).sums.sum())
-
-    def gap(self, task: str, one: tuple[str, int], other: tuple[str, int]) -> PairedDifference:
-        """A method at a length minus another."""
-        metric = "accuracy" if task == "passkey" else "nll"
-        sides = [outcomes_of_samples(self.cell(task, *each).samples, metric) for each in (other, one)]
-        return paired_difference(sides[0], sides[1], metric)
-
-
-def interval_cell(cell: FinishedCell, metric: str, of: int) -> str:
-    """`27 of 32 [68, 93 %]`, the interval that every report of lexbench has."""
-    (record,) = (each for each in records_of(cell) if each.metric == metric and each.part is None)
-    assert record.value is not None and record.low is not None and record.high is not None
-    if metric == "nll":
-        return f"{record.value:.3f} [{record.low:.3f}, {record.high:.3f}]"
-    return f"{round(record.value * of)} of {of} [{100 * record.low:.0f}, {100 * record.high:.0f} %]"
-
-
-def keys_page(lexlet: Lexlet) -> str:
-    """The page of all methods under all scores of keys."""
-    heads = ["method", "loss", "copied whole", "tokens in place", "by other keys", "reached", "chosen"]
-    rows = []
-    for method in lexlet.methods:
-        passkey = lexlet.cell("passkey", method, LONG)
-        values = [interval_cell(passkey, name, of) for name, of in (("accuracy", 32), ("in_place", 160))]
-        reached = interval_cell(passkey, "reached", 32)
-        loss = interval_cell(lexlet.cell("last_segment", method, LONG), "nll", 0)
-        rows.append([method, loss, *values, f"{lexlet.by_other_keys(method):.1f} of 160", reached, chosen_text(method)])
-    lines = [PAGE_HEAD.format(trial="" if MEASURED.exists() else TRIAL_NOTE), *markdown_columns(heads, rows)]
-    tables = [
-        ("Tokens in place, of 160", "in_place", 160, lexlet.cell),
-        ("Copied whole, of 32", "accuracy", 32, lexlet.cell),
-    ]
-    if MEASURED.exists():
-        measured = Lexlet(MEASURED)
-        tables.append(("Chosen, of 32", "chosen", 32, measured.cell))
-    names = [f"{length} ({length / TRAINED:g}x)" for length in LENGTHS]
-    for title, metric, of, cell in tables:
-        rows = [
-            [method, *(interval_cell(cell("passkey", method, length), metric, of) for length in LENGTHS)]
-            for method in lexlet.methods
-            if metric != "chosen" or chosen(method)
-        ]
-        lines += ["", f"## {title}", "", *markdown_columns(["method", *names], rows)]
-    return "\n".join(lines) + "\n"
-
-
-PAGE_HEAD = """\
-# Keys under every method, by three scores
-
-    python tools/findings.py
-
-lexlet, trained at T = 256 tokens, 15 to 35 % of its lessons were passkeys; one training, one seed of questions, 32
-keys of five digits, one a text, at each length. *Copied whole*: the answer begins with the key and holds no other
-number. *Tokens in place*: digits of the answer's first number that equal those of the key, each at its own place, of
-32 x 5. *By other keys*: what the same answers get by the keys of the other 31 texts, which is what an answer gets
-that saw no key. *Reached*: the key stands anywhere in the answer; a text has one key. *Chosen*: the key is the
-likeliest of 32 candidates. {trial}Control: within T the unmodified model copies 32 of 32. Settings follow the length
-(factor 8 at 2,048). Brackets hold 95 % intervals. Samples: `samples/lexlet.parquet`.
-
-## At 2,048 tokens, eight times the trained length
-"""
-TRIAL_NOTE = "It is of a trial of\nfive methods, whose other candidates were the keys of the other samples. "
-
-
+PAGE = REFERENCE / "keys" / "README.md"
 GARBLED = ("yarn", "longrope2", "yarn_paper")
 """Methods that change frequencies alone and put many digits in place."""
+SILENT = ("llama3", "jet_long")
+"""Methods that write no number and choose 31 of 32 keys."""
 
 
-def picked(methods: Sequence[str]) -> str:
-    """Keys chosen under methods that have a value."""
-    return ", ".join(f"{name} {found[0]:.3g}" for name in methods if (found := chosen(name)))
+COMPARISONS = 2 * (len(LENGTHS) - 1)
+"""Of `lexbench compare` between yarn and rerope: two tasks at each length but 128, where both are the same function."""
+
+
+def near_best(without_hiding: bool) -> tuple[str, ...]:
+    """Methods within `NEAR_NATS` of the best."""
+    return recompute.compared_methods(near=True, without_hiding=without_hiding)
 
 
 def readme_lines(lexlet: Lexlet, board: smollm2_page.Places) -> list[str]:
     """The sentences of README."""
-    every, near = agreement(lexlet.methods), agreement(lexlet.near)
+    every, near = (recompute.agreement("chosen", each) for each in (lexlet.compared, lexlet.near))
+    rest = recompute.agreement("chosen", near_best(without_hiding=True))
     reached = {name: board["reached"][name, smollm2_page.TWICE].count for name in ("none", *smollm2_page.WORKING)}
     cut = smollm2_page.against_cutting(board["nll"])
+    both = {name: f"{lexlet.count('copied whole', name)} and {lexlet.count('chosen', name)}" for name in lexlet.methods}
+    set_for_long = [lexlet.count(each, "yarn(factor=8.0)", TRAINED) for each in ("copied whole", "chosen")]
+    hiding = lexlet.count("chosen", "sliding_window")
     return [
-        f"- **Loss does not rank good methods.** At eight times the length it agrees with keys copied whole over "
-        f"{len(lexlet.methods)} methods (Spearman {every.value:.2f} {interval(every.over_methods)}), not among the "
-        f"{len(lexlet.near)} best in "
-        f"loss ({near.value:.2f} {interval(near.over_questions)}).",
-        f"- **Rescaled frequencies can see the key and garble it**: yarn copies {lexlet.whole('yarn')} of 32 "
-        "whole, with "
-        f"{lexlet.digits('yarn')} of 160 digits in place.",
-        f"- **[SmolLM2](results/reference/smollm2.md) shows that order** in keys *reached*: rerope "
-        f"{reached['rerope']} of 64, "
-        f"yarn {reached['yarn']}, ntk {reached['ntk']}, unmodified {reached['none']}.",
+        f"- **A key not written need not be lost.** At eight times the length llama3 copies "
+        f"{lexlet.count('copied whole', 'llama3')} of 32 keys, chooses {lexlet.count('chosen', 'llama3')}; "
+        f"yarn {both['yarn']}, rerope {both['rerope']}, ntk {both['ntk']}.",
+        f"- **[SmolLM2](results/reference/smollm2.md) has that order** in keys *reached*: rerope "
+        f"{reached['rerope']} of 64, yarn {reached['yarn']}, ntk {reached['ntk']}, unmodified {reached['none']}.",
+        f"- **Loss flatters methods that hide text**: the best four choose {hiding}. Spearman with chosen: "
+        f"{drawn(every)} over {len(lexlet.compared)} methods, {drawn(near, of_questions=True)} among the "
+        f"{len(lexlet.near)} best ({rest.value:.2f} without those).",
         f"- **No method was shown to beat cutting the text**: SmolLM2's best differs by "
         f"{signed(cut['self_extend'])} nats.",
-        f"- **One factor for all texts costs on short ones**: yarn with factor 8 copies "
-        f"{lexlet.whole('yarn(factor=8.0)', TRAINED)} of 32 keys at 256.",
+        f"- **One factor for all texts costs on short ones**: at 256 yarn with factor 8 copies "
+        f"{set_for_long[0]}, chooses {set_for_long[1]}.",
     ]
 
 
 def results_lines(lexlet: Lexlet, board: smollm2_page.Places) -> list[str]:
     """The sentences of results/README.md: what contradicts first, then score, numbers, table and command of each."""
-    every, near = agreement(lexlet.methods), agreement(lexlet.near)
-    pair, keys = (lexlet.gap(task, ("rerope", LONG), ("yarn", LONG)) for task in ("last_segment", "passkey"))
+    return [
+        not_lost(lexlet),
+        *loss_and_keys(lexlet),
+        on_smollm2(board),
+        cutting(lexlet, board),
+        *one_setting(lexlet),
+    ]
+
+
+def not_lost(lexlet: Lexlet) -> str:
+    """Keys that are chosen and not written."""
+    keys, other = (lexlet.gap("chosen", (one, LONG), (two, LONG)) for one, two in (("rerope", "yarn"), ("yarn", "ntk")))
+    six = [lexlet.count("copied whole", each) for each in REMAPPED]
+    silent = [N_KEYS - lexlet.count("a number written", each) for each in SILENT]
+    window = [lexlet.count(each, "sliding_window") for each in ("copied whole", "chosen")]
+    assert len(set(silent)) == len({lexlet.count("chosen", each) for each in SILENT}) == len(set(window)) == 1
+    return (
+        "1. **A key not written need not be lost.** This corrects what stood here: keys copied whole had been "
+        f"taken for found ones. At 8T {join(SILENT)} write no number in {silent[0]} of 32 answers and choose the right "
+        f"key of 32 in {lexlet.count('chosen', 'llama3')}; {join(GARBLED)} put "
+        f"{counts(lexlet, 'digits in place', GARBLED)} of 160 digits in place (by another text's key "
+        f"{max(recompute.lexlet_keys('by other keys', each, LONG).sums.sum() for each in GARBLED):.0f} at most), copy "
+        f"{counts(lexlet, 'copied whole', GARBLED)} of 32 keys whole and choose {counts(lexlet, 'chosen', GARBLED)}; "
+        f"rerope {lexlet.count('digits in place', 'rerope')}, {lexlet.count('copied whole', 'rerope')} and "
+        f"{lexlet.count('chosen', 'rerope')}; ntk, pi and unmodified copy 0 and choose "
+        f"{counts(lexlet, 'chosen', ('ntk', 'pi', 'none'))}. Floors: a guess chooses 1, a window copies and chooses "
+        f"the {window[0]} that stand inside it; {len(lexlet.above_chance())} of {len(lexlet.methods)} methods choose "
+        "more than a guess (Holm). Chosen, rerope has "
+        f"{signed(keys, 1, 100)} points more than yarn (p = {keys.p:.2g}), and yarn {signed(other, 1, 100)} more than "
+        f"ntk (p = {other.p:.2g}; of the predicted pairs, not corrected). Six methods "
+        f"copy more than a window, {min(six)} to {max(six)}; all six remap distances, and choose "
+        f"{min(lexlet.count('chosen', each) for each in REMAPPED)} or 32. The 20 that change frequencies alone copy at "
+        f"most 1 and choose 0 to {max(lexlet.count('chosen', each) for each in lexlet.methods if each in SILENT)}; "
+        f"string remaps and chooses {lexlet.count('chosen', 'string')}. Chosen asks less: part of a key can be enough. "
+        f"Control: at T the unmodified model copies {lexlet.count('copied whole', 'none', TRAINED)} and chooses "
+        f"{lexlet.count('chosen', 'none', TRAINED)} of 32. [Keys under all methods](reference/keys/README.md)."
+    )
+
+
+def loss_and_keys(lexlet: Lexlet) -> list[str]:
+    """Whether loss ranks methods as keys do."""
+    every, near, whole, whole_near = (
+        recompute.agreement(metric, each)
+        for metric in ("chosen", "copied whole")
+        for each in (lexlet.compared, lexlet.near)
+    )
+    without = recompute.compared_methods(near=False, without_hiding=True)
+    rest, rest_near = (recompute.agreement("chosen", each) for each in (without, near_best(without_hiding=True)))
+    pair, keys, copied = (
+        lexlet.gap(metric, ("rerope", LONG), ("yarn", LONG)) for metric in ("loss", "chosen", "copied whole")
+    )
+    missed = detectable_difference(pair, "nll", 0.05 / COMPARISONS)
+    hidden = sorted(map(lexlet.loss, recompute.HIDING))
+    return [
+        "2. **Loss flatters methods that hide text; it was predicted to follow *chosen* more closely than "
+        "*copied whole*, and was not found to.** At 8T the four methods that hide all but the end are best in loss "
+        f"({hidden[0]:.3f} to {hidden[-1]:.3f} nats per token) and choose "
+        f"{lexlet.count('chosen', 'sliding_window')} of 32 keys. Over {len(lexlet.compared)} methods a low loss and "
+        f"keys agree: Spearman {drawn(every)} over resampled methods for chosen, {drawn(whole)} for copied whole. "
+        f"Among the {len(lexlet.near)} within "
+        f"{recompute.NEAR_NATS:g} nats of the best: chosen {drawn(near, of_questions=True)} over resampled questions, "
+        f"copied whole {drawn(whole_near, of_questions=True)}; of other methods {len(lexlet.near)} say little "
+        f"({interval_text(recompute.middle(near.over_methods))} for chosen). Without the four, which was looked at "
+        f"afterwards, loss and chosen agree: {drawn(rest)} over {len(without)} methods, "
+        f"{drawn(rest_near, of_questions=True)} among the {len(near_best(without_hiding=True))}. yarn and rerope have "
+        f"a loss of {lexlet.loss('yarn'):.3f} and {lexlet.loss('rerope'):.3f} (paired difference {signed(pair)}; up to "
+        f"{missed:.3f} nats may be missed), choose {counts(lexlet, 'chosen', ('yarn', 'rerope'))} of 32 keys "
+        f"({signed(keys, 1, 100)} points) and copy {counts(lexlet, 'copied whole', ('yarn', 'rerope'))} whole "
+        f"({signed(copied, 1, 100)} points). Control: at T the unmodified model chooses and copies "
+        f"{lexlet.count('copied whole', 'none', TRAINED)} of 32. "
+        "[Loss and keys](reference/keys/README.md#loss-and-keys).  ",
+        "   `lexbench compare results/reference/lexlet results/reference/lexlet --a method=yarn --b method=rerope`",
+    ]
+
+
+def on_smollm2(board: smollm2_page.Places) -> str:
+    """Keys of SmolLM2."""
     found = {name: board["reached"][name, smollm2_page.TWICE].count for name in ("none", "pi", *smollm2_page.WORKING)}
     whole = {name: board["accuracy"][name, smollm2_page.TWICE].count for name in smollm2_page.WORKING}
     control = [board[metric]["none", smollm2_page.TRAINED].count for metric in ("reached", "accuracy")]
-    cut = smollm2_page.against_cutting(board["nll"])
     rates = [100 * whole[name] / found[name] for name in smollm2_page.WORKING]
-    bca = lexlet.gap("last_segment", ("none", TRAINED), ("bca", LONG))
-    half = lexlet.gap("last_segment", ("none", 128), ("none", TRAINED))
-    price = lexlet.gap("last_segment", ("yarn(factor=8.0)", TRAINED), ("none", TRAINED))
-    lost = lexlet.gap("passkey", ("none", TRAINED), ("yarn(factor=8.0)", TRAINED))
-    missed = detectable_difference(pair, "nll", 0.05 / (2 * len(LENGTHS)))
-    window, six = lexlet.whole("sliding_window"), [lexlet.whole(each) for each in REMAPPED]
-    return [
-        f"1. **Loss ranks methods, but not the good ones.** At 8T, over {len(lexlet.methods)} methods, a low loss "
-        "and keys "
-        f"copied whole agree: Spearman {every.value:.2f} {interval(every.over_methods)} over resampled methods. "
-        "Among the "
-        f"{len(lexlet.near)} within {NEAR_NATS:g} nats of the best they do not: {near.value:.2f} "
-        f"{interval(near.over_questions)} over resampled questions (13 methods are too few to speak of others: "
-        f"{interval(near.over_methods)}). So yarn and rerope have a loss of "
-        f"{lexlet.loss('yarn'):.3f} and {lexlet.loss('rerope'):.3f} nats per token (paired difference "
-        f"{signed(pair)}; up to "
-        f"{missed:.3f} nats may be missed) and copy {lexlet.whole('yarn')} and {lexlet.whole('rerope')} of 32 keys "
-        "whole "
-        f"({signed(keys, 1, 100)} points). Control: at T the unmodified model copies 32 of 32. "
-        "[Keys under all methods](reference/keys.md).  ",
-        "   `lexbench compare results/reference/lexlet results/reference/lexlet --a method=yarn --b method=rerope`",
-        f"2. **Rescaled frequencies can see the key and garble it; only changed distances copy it whole.** This "
-        "corrects what "
-        f"stood here: whole keys had been taken for found ones. At 8T {join([f'{each}' for each in GARBLED])} put "
-        f"{join([str(lexlet.digits(each)) for each in GARBLED])} of 160 digits in place (by another text's key "
-        f"{max(lexlet.by_other_keys(each) for each in GARBLED):.0f} at most) and copy "
-        f"{join([str(lexlet.whole(each)) for each in GARBLED])} of 32 keys whole; rerope {lexlet.digits('rerope')} and "
-        f"{lexlet.whole('rerope')}. Chosen among 32 keys by likelihood{CHOSEN_NOTE if not MEASURED.exists() else ''}: "
-        f"{picked(('rerope', 'yarn', 'ntk', 'none', 'pi'))}. A window copies the {window} of 32 keys that stand "
-        "inside it; "
-        f"six methods copy more, {min(six)} to {max(six)}, and all six remap distances. The 20 methods that change "
-        "frequencies alone copy at most 1; of the other 17 of them at most 3 digits of 160 are in place. "
-        "Remapping is not "
-        "enough: string and jet_long have 0 digits in place. [Keys under all methods](reference/keys.md).",
-        f"3. **[SmolLM2-135M](reference/smollm2.md) shows that order in keys reached, and not in keys copied "
-        "whole**, at "
-        f"twice its length (64 questions behind 16 texts): whole, {join([f'{k} {v}' for k, v in whole.items()])}, "
-        "no pair "
-        f"told apart; reached (any key of the text), rerope {found['rerope']}, self_extend {found['self_extend']}, "
-        "yarn "
-        f"{found['yarn']}, ntk {found['ntk']}, unmodified {found['none']}, pi {found['pi']}. "
+    return (
+        "3. **On [SmolLM2-135M](reference/smollm2.md) keys copied whole tell no pair of working methods apart, and "
+        "keys reached have the order of lexlet's chosen ones**, at twice its length (64 questions behind 16 texts, "
+        "one seed; chosen is not measured there; no single pair is told apart in keys reached, either): whole, "
+        f"{join([f'{k} {v}' for k, v in whole.items()])}; reached (any key of the text), "
+        f"rerope {found['rerope']}, self_extend {found['self_extend']}, yarn {found['yarn']}, ntk "
+        f"{found['ntk']}, unmodified {found['none']}, pi {found['pi']}. "
         f"{smollm2_page.contrast_text(board['reached'])} Which of four keys is asked for is another ability: "
         f"{min(rates):.0f} to {max(rates):.0f} % of the answers that reach a key have the right one, chance 25 %. "
-        "Control: at T "
-        f"the unmodified model reaches a key in {control[0]} of 64 and copies {control[1]} whole.",
-        f"4. **No method was shown to beat cutting the text to T, in loss.** On SmolLM2 (32 texts) the best at 2T, "
-        "self_extend, "
-        f"differs by {signed(cut['self_extend'])} nats per token, which cannot be told from 0; the control says "
-        "that there is "
-        f"something to gain: from T/2 to T the unmodified model itself changes by {signed(cut['none'])}. On lexlet "
-        "(32 texts) "
-        f"there is nothing to gain: of 36 methods at 8T the best is bca, {signed(bca)} nats over the unmodified "
-        f"model at T, and from T/2 to T the unmodified model itself gains {signed(half)} (p = {half.p:.2f}), so that "
-        "the loss can only show harm. [Tables](reference/leaderboard.md).",
-        f"5. **One setting for all texts costs on short ones.** Set for 8T (factor 8), yarn loses {signed(price)} nats "
-        f"and {signed(lost, 1, 100)} points of keys copied whole at T; "
-        f"{lexlet.digits('yarn(factor=8.0)', TRAINED)} of 160 "
-        f"digits stay in place (unmodified: {lexlet.digits('none', TRAINED)}). Of the twelve methods of "
-        "frequencies alone with "
-        "such a setting nine lose 75 points or more; longrope and longrope2 keep all 32 keys, llama3 27. The four "
-        "that remap "
-        "distances by such a setting lose none.  ",
+        f"Control: at T the unmodified model reaches a key in {control[0]} of 64 and copies {control[1]} whole."
+    )
+
+
+def cutting(lexlet: Lexlet, board: smollm2_page.Places) -> str:
+    """Whether a method beats cutting the text, in loss."""
+    cut = smollm2_page.against_cutting(board["nll"])
+    bca = lexlet.gap("loss", ("none", TRAINED), ("bca", LONG))
+    half = lexlet.gap("loss", ("none", 128), ("none", TRAINED))
+    return (
+        "4. **No method was shown to beat cutting the text to T, in loss.** On SmolLM2 (32 texts) the best at 2T, "
+        f"self_extend, differs by {signed(cut['self_extend'])} nats per token, which cannot be told from 0; the "
+        "control says that there is something to gain: from T/2 to T the unmodified model itself changes by "
+        f"{signed(cut['none'])}. On lexlet (32 texts) there is nothing to gain: of 36 methods at 8T the best is bca, "
+        f"{signed(bca)} nats over the unmodified model at T, and from T/2 to T the unmodified model itself gains "
+        f"{signed(half)} (p = {half.p:.2f}), so that the loss can only show harm. "
+        "[Tables](reference/leaderboard.md)."
+    )
+
+
+def one_setting(lexlet: Lexlet) -> list[str]:
+    """What one setting for all lengths costs on short texts."""
+    price = lexlet.gap("loss", ("yarn(factor=8.0)", TRAINED), ("none", TRAINED))
+    lost, unseen = (
+        lexlet.gap(metric, ("none", TRAINED), ("yarn(factor=8.0)", TRAINED)) for metric in ("copied whole", "chosen")
+    )
+    kept = {name: lexlet.count("chosen", name, TRAINED) for name in lexlet.set_for_long}
+    few = [f"{name} {kept[f'{name}(factor=8.0)']}" for name in LOSING]
+    return [
+        f"5. **One setting for all texts costs on short ones, in written keys more than in chosen ones.** Set for 8T "
+        f"(factor 8), yarn at T still chooses {kept['yarn(factor=8.0)']} of 32 keys (loses {signed(unseen, 1, 100)} "
+        f"points, not told from 0), but loses {signed(lost, 1, 100)} points of keys copied whole and {signed(price)} "
+        f"nats; {lexlet.count('digits in place', 'yarn(factor=8.0)', TRAINED)} of 160 digits stay in place "
+        f"(unmodified: {lexlet.count('digits in place', 'none', TRAINED)}). Of the twelve methods of frequencies alone "
+        "with such a setting nine lose 75 points or more of keys copied whole; longrope and longrope2 keep all 32 "
+        f"keys, llama3 27. Chosen: {join(few)}, the other nine 26 to 32. The five that remap distances by such a "
+        "setting lose none of either.  ",
         "   `lexbench leaderboard results/reference/lexlet --columns summary`",
     ]
 
 
+LOSING = ("pi", "ntk_mixed", "yarn_paper")
+"""Of the methods of frequencies alone those that choose fewest keys at T if they are set for 8T."""
 REMAPPED = ("adagrope", "chunkllama", "dca", "leaky_rerope", "rerope", "self_extend")
 """Methods that copy more keys at 8T than a window does."""
-CHOSEN_NOTE = ", in a trial whose other candidates were the other texts' keys"
 join = smollm2_page.join
 
 
-def interval(ends: tuple[float, float]) -> str:
-    """An interval of a correlation."""
-    return f"[{ends[0]:.2f}, {ends[1]:.2f}]"
+def counts(lexlet: Lexlet, metric: str, methods: Sequence[str]) -> str:
+    """`84, 56 and 50` at 8T."""
+    return join([str(lexlet.count(metric, each)) for each in methods])
+
+
+def drawn(each: recompute.Agreement, of_questions: bool = False) -> str:
+    """A correlation with its interval, over methods or over questions."""
+    found = each.over_questions if of_questions else each.over_methods
+    return f"{each.value:.2f} {interval_text(recompute.middle(found))}"
 
 
 def signed(each: PairedDifference, digits: int = 3, scale: float = 1.0) -> str:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.record import Cell, Sample, expected_texts
+from lexbench.metrics.chosen import NLL_STATISTIC
 from lexbench.stats.costs import costs_of_file
 from lexbench.stats.records import cells_of_most_questions, load_cells
 from lexbench.store.cell_rows import read_cell
@@ -43,11 +44,12 @@ COLUMNS = pa.schema(
         pa.field("targets", pa.int64()),
         pa.field("nll_sum", pa.float64()),
         pa.field("nll", pa.list_(pa.float16())),
+        pa.field("option_nll", pa.list_(pa.float32())),
     ]
 )
 """`cell`: JSON, with all that a cell's identity holds. `seconds`: of the whole cell. `keys`: those of the text, where
 its questions do not name them all. `scores`, `facts` and `floors`: JSON. `nll`: nats of each target, rounded;
-`nll_sum` is the sum of those that were measured."""
+`nll_sum` is the sum of those that were measured. `option_nll`: nats of each option behind the prompt."""
 OWN_COLUMNS = ("expected", "keys_in_text", "depth")
 """Facts that have a column."""
 REPEATED = [
@@ -69,7 +71,7 @@ REPEATED = [
 
 def sample_row(cell: Cell, seconds: float | None, sample: Sample) -> dict[str, Any]:
     """The row of a sample."""
-    nll, facts = sample.nll, sample.facts
+    nll, facts, options = sample.nll, sample.facts, sample.statistics.get(NLL_STATISTIC)
     return {
         "cell": cell_line(cell).decode(),
         "seconds": seconds,
@@ -86,6 +88,7 @@ def sample_row(cell: Cell, seconds: float | None, sample: Sample) -> dict[str, A
         "targets": None if nll is None else len(nll),
         "nll_sum": None if nll is None else float(nll.astype(np.float64).sum()),
         "nll": None if nll is None else nll.astype(np.float16),
+        "option_nll": None if options is None else np.asarray(options, np.float32),
     }
 
 

@@ -14,6 +14,7 @@ import argparse
 import functools
 import itertools
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +27,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
-MEASURED_KEYS = REFERENCE / "samples" / "lexlet_keys.parquet"
-"""Keys chosen on lexlet, once they are measured."""
+MEASURED_KEYS = REFERENCE / "keys" / "lexlet.parquet"
+"""Keys of lexlet by all scores."""
 RESAMPLES = 10_000
-SHARES = {"accuracy", "contains", "exact", "in_place", "reached", "chosen", "forced"}
+SHARES = {"accuracy", "contains", "exact", "in_place", "reached", "chosen", "forced", "a number written"}
 Row = Mapping[str, Any]
 
 
@@ -73,6 +74,33 @@ def key_scores(rows: Sequence[Row]) -> list[dict[str, float]]:
         }
         for row in rows
     ]
+
+
+def is_chosen(row: Row) -> float:
+    """Whether the right option is the likeliest; options that tie share the 1."""
+    nats = np.array(row["option_nll"])
+    best = np.flatnonzero(nats == nats.min())
+    return 1 / len(best) if json.loads(row["facts"])["expected_option"] in best else 0.0
+
+
+def share_forced(row: Row) -> float:
+    """Share of the key's tokens than which no other is likelier, the right ones before them."""
+    facts = json.loads(row["facts"])
+    own = [bool(rank == 0) for (_, is_key), rank in zip(facts["taught"], facts["taught_ranks"], strict=True) if is_key]
+    return sum(own) / len(own)
+
+
+def has_number(row: Row) -> float:
+    """Whether the answer holds a digit."""
+    return float(re.search(r"\d", row["output"]) is not None)
+
+
+OF_ROW: Mapping[str, Callable[[Row], float]] = {
+    "chosen": is_chosen,
+    "forced": share_forced,
+    "a number written": has_number,
+}
+"""Scores that each row tells by itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +181,10 @@ class Cell:
         if metric == "nll":
             sums, targets = (np.array([row[name] for row in self.rows], np.float64) for name in ("nll_sum", "targets"))
             return Values(sums, targets, texts, False)
-        known = self._key_scores if metric in ("in_place", "reached") else self._scores
+        if metric in OF_ROW:
+            known = [{metric: OF_ROW[metric](row)} for row in self.rows]
+        else:
+            known = self._key_scores if metric in ("in_place", "reached") else self._scores
         found = np.array([each[metric] for each in known], np.float64)
         return Values(found, np.ones(len(found)), texts, metric in SHARES)
 
@@ -389,25 +420,118 @@ def digits_in_place(cell: Cell, of_other_texts: bool = False) -> Values:
 
 def lexlet_keys(metric: str, method: str, length: int) -> Values:
     """Samples of lexlet under the name of a column or a heading."""
-    cells = read_cells(REFERENCE / SAMPLES["lexlet"])
     if metric == "loss":
-        return cells["last_segment", "lexlet", method, length].values("nll")
-    if metric == "chosen":
-        return read_cells(MEASURED_KEYS)["passkey", "lexlet", method, length].values("chosen")
-    cell = cells["passkey", "lexlet", method, length]
-    if metric in ("tokens in place", "by other keys"):
+        return read_cells(REFERENCE / SAMPLES["lexlet"])["last_segment", "lexlet", method, length].values("nll")
+    cell = read_cells(MEASURED_KEYS)["passkey", "lexlet", method, length]
+    if metric in ("digits in place", "by other keys"):
         return digits_in_place(cell, metric == "by other keys")
-    return cell.values({"copied whole": "accuracy", "reached": "reached"}[metric])
+    return cell.values("accuracy" if metric == "copied whole" else metric)
+
+
+def ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    """Ranks from 1, ties sharing their mean."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    """Correlation of ranks; 0 where one side does not vary."""
+    left, right = ranks(one), ranks(other)
+    return float(np.corrcoef(left, right)[0, 1]) if left.std() and right.std() else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Spearman's correlation of a low loss and a score of keys at 2,048 tokens over methods."""
+
+    value: float
+    over_methods: NDArray[np.float64]
+    """The same of resampled methods: other methods of this kind."""
+    over_questions: NDArray[np.float64]
+    """The same of resampled texts and keys: these methods on other questions."""
+
+
+@functools.cache
+def agreement(metric: str, methods: tuple[str, ...]) -> Agreement:
+    """The agreement over some methods, resampled 4,000 times; the same draws for every score."""
+    sides = [[lexlet_keys(name, each, 2048) for each in methods] for name in ("loss", metric)]
+    loss, keys = (np.array([each.sums / each.weights for each in side]) for side in sides)
+    rng = np.random.default_rng(0)
+    count, n = loss.shape
+    over_methods, over_questions = list[float](), list[float]()
+    for _ in range(4000):
+        some = rng.integers(0, count, count)
+        over_methods.append(spearman(-loss[some].mean(1), keys[some].mean(1)))
+        over_questions.append(spearman(-loss[:, rng.integers(0, n, n)].mean(1), keys[:, rng.integers(0, n, n)].mean(1)))
+    return Agreement(spearman(-loss.mean(1), keys.mean(1)), np.array(over_methods), np.array(over_questions))
+
+
+def middle(drawn: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle 95 %."""
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def tail_of_guesses(right: int, n: int, chance: float) -> float:
+    """Probability of so many right guesses, or more."""
+    return sum(math.comb(n, each) * chance**each * (1 - chance) ** (n - each) for each in range(right, n + 1))
+
+
+NEAR_NATS = 0.3
+"""Methods whose loss is within so much of the best are asked whether loss tells them apart."""
+HIDING = ("bca", "lambda_mask", "sliding_window", "streaming_llm")
+"""Methods that hide all of a text but its end, and some of them its first tokens."""
+
+
+def compared_methods(near: bool, without_hiding: bool) -> tuple[str, ...]:
+    """Methods that have a loss at 2,048 tokens: all, or those near the best; with or without those that hide text."""
+    cells = read_cells(REFERENCE / SAMPLES["lexlet"])
+    losses = {
+        name: lexlet_keys("loss", name, 2048).mean
+        for task, _, name, length in cells
+        if (task, length) == ("last_segment", 2048)
+    }
+    most = min(losses.values()) + (NEAR_NATS if near else np.inf)
+    return tuple(name for name in sorted(losses) if losses[name] <= most and not (without_hiding and name in HIDING))
+
+
+@dataclass(frozen=True, eq=False)
+class Correlation(Values):
+    """A correlation over methods."""
+
+    value: float
+    drawn: NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        """The correlation."""
+        return self.value
+
+    def interval(self) -> tuple[float, float]:
+        """The middle 95 % of what was drawn."""
+        return middle(self.drawn)
+
+
+def find_agreement(head: str, label: str) -> Correlation:
+    """A figure of `Loss and keys`: `chosen, methods drawn` of `13 within 0.3 nats of the best, without ...`."""
+    methods = compared_methods("nats" in label, "without" in label)
+    assert int(label.split()[0]) == len(methods), label
+    metric, _, drawn = head.partition(", ")
+    each = agreement(metric, methods)
+    of = each.over_methods if drawn == "methods drawn" else each.over_questions
+    return Correlation(np.zeros(len(methods)), np.ones(len(methods)), methods, False, each.value, of)
 
 
 def find_in_keys(table: Table, column: int, label: str) -> tuple[Values, float] | None:
-    """Figures of keys.md."""
+    """Figures of keys/README.md."""
     heading, head = table.headings[-1].lower(), table.head[column]
     if by_length := re.fullmatch(r"(\d+) \([\d.]+x\)", head):
         return lexlet_keys(heading.split(",")[0], label, int(by_length[1])), 1.0
-    if head == "chosen" and not MEASURED_KEYS.exists():
-        return None  # of a trial
-    return lexlet_keys(head, label, 2048), 1.0
+    if heading == "loss and keys":
+        return find_agreement(head, label), 1.0
+    if heading.startswith("set for 2,048"):
+        return lexlet_keys(head, label, 256), 1.0
+    return (lexlet_keys(head, label, 2048), 1.0) if heading.startswith("at 2,048") else None
 
 
 def find_in_leaderboard(table: Table, column: int, label: str) -> tuple[Values, float] | None:
@@ -426,7 +550,7 @@ PAGES: Mapping[str, Finder] = {
     "leaderboard.md": find_in_leaderboard,
     "kv.md": find_divergence,
     "smollm2.md": find_in_board,
-    "keys.md": find_in_keys,
+    "keys/README.md": find_in_keys,
 }
 
 
