@@ -45,7 +45,8 @@ def test_a_run_of_vllm_gives_what_transformers_gives_and_records_what_cannot_be(
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and "EngineCore" not in done.stdout + done.stderr
-    same(table(tmp_path), hf)
+    # vLLM shows no likelihoods of options behind a written answer.
+    same(table(tmp_path), {key: row for key, row in hf.items() if key[3] not in ("chosen", "forced")})
     records = lines(tmp_path / "records.jsonl")
     assert {record["backend"] for record in records} == {"vllm"}
     refused = {record["method"]: record["refused"] for record in records if record["refused"] is not None}

@@ -97,9 +97,13 @@ def values(log: Any) -> dict[str, float]:
     return found
 
 
+OF_LIKELIHOODS = ("chosen", "forced")
+
+
 def recorded(run: lexbench.Run, task: str) -> dict[str, float]:
+    """Values of a run, without those that need the likelihoods of options: inspect_ai's models write alone."""
     rows = run.records()
-    rows = rows[(rows.task == task) & rows.part.isna()]
+    rows = rows[(rows.task == task) & rows.part.isna() & ~rows.metric.isin(OF_LIKELIHOODS)]
     return dict(zip(rows.metric, rows.value, strict=True))
 
 
