@@ -294,9 +294,9 @@ def test_a_run_shows_its_own_cells_only(tmp_path: Path) -> None:
     assert table.to_numpy() == pytest.approx(np.log(2048))
     assert second.table().index.names == ["task", "metric", "method"]
     assert second.table(metric="perplexity").to_numpy() == pytest.approx(2048, rel=1e-5)
-    assert "passkey, accuracy, lexlet" in str(second)
+    assert "passkey, copied whole, lexlet" in str(second)
     assert second._repr_html_().count("<table>") == 3
-    assert "<h2></h2>" not in second._repr_html_() and "<h2>passkey, accuracy, " in second._repr_html_()
+    assert "<h2></h2>" not in second._repr_html_() and "<h2>passkey, copied whole, " in second._repr_html_()
     assert second.plot("passkey")._repr_png_().startswith(b"\x89PNG")
     assert second.plot("passkey").axes[0].get_ylabel().endswith("points (↑ better)")
     assert "- B: " in second.compare("none", "yarn")

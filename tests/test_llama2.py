@@ -28,13 +28,13 @@ FACTS_OF_THE_STAND_IN = ["model.layers=2", "model.width=128", "model.heads=1", "
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Write Llama 2's kind of tokenizer: BPE of 32,000 tokens with bytes to fall back on, BOS in front."""
+    """Write Llama 2's kind of tokenizer: BPE of 32,000 tokens, digits alone, bytes to fall back on, BOS in front."""
     bpe = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     bpe.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     bpe.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    bpe.pre_tokenizer = pre_tokenizers.Metaspace()
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Digits(True)])
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(vocab_size=32000, special_tokens=special, show_progress=False)
     bpe.train_from_iterator((document.text for document in islice(Stdlib("all").documents(), 250)), trainer)
@@ -102,7 +102,7 @@ def test_the_first_command_of_the_design_runs_from_the_hub_to_metrics_and_plots(
     """`lexbench run model=llama2 method=ntk`; its NLL is that of transformers with the base of NTK."""
     settings = [*FACTS_OF_THE_STAND_IN, "multiples=[1,2]", "n=2", "corpus=stdlib"]
     printed = call(tmp_path, hub, "run", "model=llama2", "method=ntk", *settings)
-    assert "last_segment, NLL (nats per token), Llama-2-7b-hf" in printed and "passkey, accuracy" in printed
+    assert "last_segment, NLL (nats per token), Llama-2-7b-hf" in printed and "passkey, copied whole" in printed
     run = tmp_path / "runs" / "Llama-2-7b-hf"
     records = pd.read_json(run / "records.jsonl", lines=True)
     assert set(records.backend) == {"hf"} and records.refused.isna().all()

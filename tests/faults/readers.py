@@ -219,7 +219,8 @@ def baseline(folder: Path) -> None:
     run_folder(folder / "run")
     for file in (folder / "run" / "cells").glob("*.jsonl"):
         file.unlink()
-    quiet(lambda: main.main(["check", str(folder / "run"), "--baseline", str(folder / "baseline.json"), "--update"]))
+    asked = ["--baseline", str(folder / "baseline.json"), "--update", "--blind"]
+    quiet(lambda: main.main(["check", str(folder / "run"), *asked]))
 
 
 def unfinished(folder: Path) -> None:
@@ -644,7 +645,7 @@ READERS = [
         "check --update",
         baseline,
         ("run/cells/[!.]*", "run/jobs/*"),
-        command("check", "{folder}/run", "--baseline", "{out}/b.json", "--update"),
+        command("check", "{folder}/run", "--baseline", "{out}/b.json", "--update", "--blind"),
     ),
     Reader(
         "share --card",

@@ -67,7 +67,7 @@ def test_a_report_elsewhere_leaves_the_run_folder_as_it_is(tmp_path: Path) -> No
     for folder in (run, other):
         keep(folder, FEW)
         (folder / "records.jsonl").write_text('{"value": 1.0}\n')
-    before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.*") if file.is_file()}
     assert write_report([run, other], tmp_path / "elsewhere") == tmp_path / "elsewhere/report.md"
     assert "8 cells" not in (tmp_path / "elsewhere/report.md").read_text()
     write_report([other, run], other / "report")

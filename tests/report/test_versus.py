@@ -98,9 +98,11 @@ def test_each_seed_has_its_own_verdict(tmp_path: Path) -> None:
     found = versus(tmp_path, [answers(name, right(of, 16), seed=seed) for (name, seed), of in hits.items()])
     one, two = re.findall(r"^passkey \(seed .*", found.text, re.MULTILINE)
     assert one.startswith(
-        "passkey (seed 0) at 512 tokens (2x): dca has 1.00 [0.81, 1.00] accuracy; better than the unm"
+        "passkey (seed 0) at 512 tokens (2x): dca has 1.00 [0.81, 1.00] copied whole; better than the unm"
     )
-    assert two.startswith("passkey (seed 1) at 512 tokens (2x): dca has 0.00 [0.00, 0.19] accuracy; worse than the unm")
+    assert two.startswith(
+        "passkey (seed 1) at 512 tokens (2x): dca has 0.00 [0.00, 0.19] copied whole; worse than the unm"
+    )
 
 
 @pytest.mark.slow
@@ -118,7 +120,7 @@ def test_the_display_name_stands_everywhere_and_a_terminal_gets_no_markdown(tmp_
     assert caption is not None and "dca" not in latex
     for part in ("CosRamp\\_2 (ours)", "16 samples a cell", "strict: the key comes first", "$\\uparrow$", "95 \\%"):
         assert part in caption[1], part
-    assert "accuracy $\\uparrow$" in latex and "\nyarn & 0.00* " in latex and "\\textbf{1.00}" in latex
+    assert "copied whole $\\uparrow$" in latex and "\nyarn & 0.00* " in latex and "\\textbf{1.00}" in latex
 
 
 @pytest.mark.slow

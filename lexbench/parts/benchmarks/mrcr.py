@@ -61,7 +61,8 @@ def _examples(asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
             )
             try:
                 # A string of JSON: sent as one user message it would be another task.
-                talk = [(turn["role"], turn["content"]) for turn in json.loads(checked_field(row, "prompt", str, file))]
+                turns = json.loads(checked_field(row, "prompt", str, file))
+                talk = [tuple(checked_field(turn, name, str, file) for name in ("role", "content")) for turn in turns]
             except (ValueError, KeyError, TypeError):
                 raise ConfigError(
                     f"{file}: prompt must be JSON of a list of messages: give the official file"

@@ -403,7 +403,7 @@ def test_perplexities_and_scores_follow_from_the_rows(committed: tuple[Path, lis
             made = ours[f"score_{row['metric']}"].mean()
         assert made == pytest.approx(row["value"], rel=1e-6)
         seen += 1
-    assert seen == 132  # 6 x 5 and 3 prices, of 2 likelihoods and of 2 scores
+    assert seen == 198  # 6 x 5 and 3 prices, of 2 likelihoods and of 4 scores
 
 
 def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:

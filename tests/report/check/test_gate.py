@@ -266,7 +266,7 @@ def test_the_action_checks_and_says_so(
 # From another repository
 
 FORMS = {"github": ACTION, "gitlab": ROOT / ".gitlab/check.yml"}
-MEASURED = "model=lexlet task=passkey lengths=[80] n=3 corpus=synthetic"
+MEASURED = "model=lexlet task=passkey lengths=[80] n=8 corpus=synthetic"
 
 
 def filled(text: str, values: dict[str, str]) -> str:

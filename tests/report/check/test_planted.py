@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from lexbench.report.check.check import ALTERED_EXIT_CODE
 from lexbench.stats import baseline
 from lexbench.stats.cell_outcomes import CellOutcomes, outcomes_of_cell
 from lexbench.stats.regressions import judge_cells
@@ -79,7 +80,8 @@ def planted(number: int, folder: Path) -> tuple[list[str], bool, int]:
     except ValueError:  # nothing to compare
         return kinds, must, 2
     statuses = {verdict.status.value for verdict in verdicts}
-    return kinds, must, 1 if "regressed" in statuses else 2 if "not comparable" in statuses else 0
+    codes = {"regressed": 1, "not comparable": 2, "changed": ALTERED_EXIT_CODE}
+    return kinds, must, next((code for status, code in codes.items() if status in statuses), 0)
 
 
 def simulate(count: int, folder: Path) -> Counter[tuple[bool, int]]:

@@ -22,6 +22,7 @@ from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import metrics
 from lexbench.stats.records import run_folders
+from lexbench.stats.rescore import rescore_cell
 from lexbench.store.format import SAMPLE_COLUMNS, FinishedCell
 from lexbench.store.store import Store
 
@@ -72,8 +73,9 @@ def read_cell_heads(folders: Iterable[Path], problems: list[str]) -> list[CellHe
         for some in _batches_of_cells(ids):
             store = Store(folder)
             for each in store.load(some):
+                whole = rescore_cell(each)
                 names = tuple(
-                    sorted({name for sample in each.samples for name in sample.scores}, key=metrics.metric_sort_key)
+                    sorted({name for sample in whole.samples for name in sample.scores}, key=metrics.metric_sort_key)
                 )
                 found.setdefault(each.cell.id, CellHead(folder, each.cell, len(each.samples), names, each.refused))
             problems += store.problems
@@ -145,7 +147,9 @@ def _load_cells(cells: Sequence[CellHead]) -> Iterator[FinishedCell]:
     for some in _batches_of_cells(cells):
         found: dict[str, FinishedCell] = {}
         for folder in {head.folder for head in some}:
-            found.update({each.cell.id: each for each in Store(folder).load({head.cell.id for head in some})})
+            found.update(
+                {each.cell.id: rescore_cell(each) for each in Store(folder).load({head.cell.id for head in some})}
+            )
         yield from (found[head.cell.id] for head in some)
 
 

@@ -63,9 +63,13 @@ def values(found: Any, task: str) -> dict[str, float]:
     return {key.removesuffix(",none"): row[key] for key in row if key.endswith(",none") and "_stderr" not in key}
 
 
+OF_LIKELIHOODS = ("chosen", "forced")
+
+
 def recorded(run: lexbench.Run, task: str) -> dict[str, float]:
+    """Values of a run, without those that need the likelihoods of options: a written task of the harness has none."""
     rows = run.records()
-    rows = rows[(rows.task == task) & rows.part.isna()]
+    rows = rows[(rows.task == task) & rows.part.isna() & ~rows.metric.isin(OF_LIKELIHOODS)]
     return dict(zip(rows.metric, rows.value, strict=True))
 
 
