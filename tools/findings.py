@@ -7,11 +7,13 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lexbench.stats.pairs import PairedDifference, detectable_difference
+from lexbench.stats.pairs import PairedDifference
+from lexbench.stats.reach import smallest_found_difference
 from tools import recompute, smollm2_page
 from tools.keys_page import interval_text, keys_page
 from tools.lexlet_keys import LENGTHS, LONG, N_KEYS, REFERENCE, TRAINED, Lexlet
@@ -111,7 +113,7 @@ def loss_and_keys(lexlet: Lexlet) -> list[str]:
     pair, keys, copied = (
         lexlet.gap(metric, ("rerope", LONG), ("yarn", LONG)) for metric in ("loss", "chosen", "copied whole")
     )
-    missed = detectable_difference(pair, "nll", 0.05 / COMPARISONS)
+    found = smallest_found_difference(replace(pair, level=0.05 / COMPARISONS), "nll")
     hidden = sorted(map(lexlet.loss, recompute.HIDING))
     return [
         "2. **Loss flatters methods that hide text; it was predicted to follow *chosen* more closely than "
@@ -125,8 +127,8 @@ def loss_and_keys(lexlet: Lexlet) -> list[str]:
         f"({interval_text(recompute.middle(near.over_methods))} for chosen). Without the four, which was looked at "
         f"afterwards, loss and chosen agree: {drawn(rest)} over {len(without)} methods, "
         f"{drawn(rest_near, of_questions=True)} among the {len(near_best(without_hiding=True))}. yarn and rerope have "
-        f"a loss of {lexlet.loss('yarn'):.3f} and {lexlet.loss('rerope'):.3f} (paired difference {signed(pair)}; up to "
-        f"{missed:.3f} nats may be missed), choose {counts(lexlet, 'chosen', ('yarn', 'rerope'))} of 32 keys "
+        f"a loss of {lexlet.loss('yarn'):.3f} and {lexlet.loss('rerope'):.3f} (paired difference {signed(pair)}; one of "
+        f"{found:.2g} nats would have been found), choose {counts(lexlet, 'chosen', ('yarn', 'rerope'))} of 32 keys "
         f"({signed(keys, 1, 100)} points) and copy {counts(lexlet, 'copied whole', ('yarn', 'rerope'))} whole "
         f"({signed(copied, 1, 100)} points). Control: at T the unmodified model chooses and copies "
         f"{lexlet.count('copied whole', 'none', TRAINED)} of 32. "

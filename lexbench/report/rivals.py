@@ -8,10 +8,12 @@ from lexbench.core.text import count_with_noun, join_first_few, plain_text
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry, value_entry
 from lexbench.report.notes import SAME_ATTENTION_WORDS, coverage_sentences, note_text
 from lexbench.report.titles import differences_in_brackets, length_heading
-from lexbench.report.wording import difference_format, format_ratio, metric_label, short_unit
+from lexbench.report.wording import difference_format, format_ratio, found_words, metric_label, short_unit
 from lexbench.stats.differences import Difference, Differences
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
+from lexbench.stats.metrics import display_factor
 from lexbench.stats.notes import Note, NoteKind
+from lexbench.stats.reach import smallest_found_difference
 
 
 def method_name(method: MethodKey) -> str:
@@ -59,7 +61,7 @@ def _standings(found: Differences, tested: list[Difference]) -> Iterator[tuple[s
     open_ = [each for each in tested if not each.significant and each.p is not None]
     for why, group in group_by_key(open_, lambda each: _unsure(found, each)).items():
         told = ", ".join(_lead(found, each) for each in group)
-        yield "not told apart from", [f"{told} ({why})" if why else told]
+        yield "not told apart from", [f"{told} ({why or _found_size(found, group)})"]
     for why, group in group_by_key([each for each in tested if each.p is None], _why_no_value).items():
         yield "not compared with", [f"{join_first_few([method_name(each.method) for each in group])} ({why})"]
 
@@ -78,6 +80,15 @@ def _unsure(found: Differences, each: Difference) -> str:
         f"their intervals alone exclude 0, but p is above {SIGNIFICANCE_LEVEL} after Holm's correction for {count} "
         "comparisons"
     )
+
+
+def _found_size(found: Differences, group: list[Difference]) -> str:
+    """The size from which on all of these would have been told apart."""
+    metric = found.table.metric or ""
+    own_unit = [each.in_unit(1 / display_factor(metric)) for each in group]
+    sizes = [smallest_found_difference(each, metric) for each in own_unit]
+    known = [size for size in sizes if size is not None]
+    return found_words(max(known) if len(known) == len(sizes) else None, metric)
 
 
 def _why_no_value(each: Difference) -> str:

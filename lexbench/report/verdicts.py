@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from lexbench.core.text import count_with_noun, join_lengths
 from lexbench.report.notes import note_text
-from lexbench.report.wording import format_p_value, short_unit
+from lexbench.report.wording import format_p_value, found_words
 from lexbench.stats.compare import SignificantLength, TaskComparison, TaskVerdict, VerdictKind
+from lexbench.stats.metrics import is_score
 from lexbench.stats.notes import Note
 
 
@@ -25,12 +26,12 @@ def verdict_text(task: TaskComparison, subject: str = "B") -> str:
     if found.kind is VerdictKind.AT_LIMIT:
         return f"cannot be told: {_limits(found.limits)}"
     if found.kind is VerdictKind.ALL_THE_SAME:
-        return "no difference: every question gave the same"
+        size = f"; {found_words(task.smallest, task.metric or '')}" if is_score(task.metric) else ""
+        return f"no difference: every question gave the same{size}"
     if found.kind is VerdictKind.TOO_FEW:
         return f"too few samples to detect any difference: {_too_few_words(found)}"
     told = f"; cannot be told at {join_lengths([at for _, at in found.limits])}: {_limits(found.limits)}"
-    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
-    return f"no difference detected{size}{told if found.limits else ''}"
+    return f"no difference found: {found_words(task.smallest, task.metric or '')}{told if found.limits else ''}"
 
 
 def _too_few_words(found: TaskVerdict) -> str:

@@ -118,6 +118,13 @@ def format_record_value(record: Record, value: float) -> str:
     return f"{value:.2f}" if metrics.is_score(record.metric) and record.n < 100 else f"{value:.3f}"
 
 
+def found_words(size: float | None, metric: str, noun: str = "one") -> str:
+    """`one of 12 points would have been found`: the smallest difference that comparisons find, in the metric's unit."""
+    if size is None:
+        return "so few questions find none of any size"
+    return f"{noun} of {display_factor(metric) * size:.2g}{short_unit(metric)} would have been found"
+
+
 def difference_format(found: Differences) -> str:
     """Decimals of a difference; for a measure, enough to show four digits of its largest value."""
     if found.table.scored or found.table.metric == "nll":

@@ -35,15 +35,14 @@ from lexbench.stats.cell_outcomes import (
     texts_not_learned,
 )
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.metrics import display_factor
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import (
     PairedDifference,
     correct_by_holm,
-    detectable_difference,
     paired_difference,
 )
 from lexbench.stats.prices import price_rows
+from lexbench.stats.reach import smallest_found_difference
 from lexbench.stats.same_attention import cell_functions
 from lexbench.store.cell_rows import with_purposes
 
@@ -147,8 +146,8 @@ class TaskComparison:
     entries: list[LengthComparison]
     verdict: TaskVerdict
     smallest: float | None = None
-    """Largest difference that may be missed, in the table's unit: of each comparison's `pairs.detectable_difference`,
-    tested first of all, and of the differences that are not significant."""
+    """The smallest difference that each of its comparisons would have found, in the metric's own unit
+    (`reach.smallest_found_difference`); None where one of them finds none, or no pair differs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -363,23 +362,12 @@ def _verdicts(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
     comparisons = sum(entry.tested is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
-        sizes = [
-            _undetectable_difference(entry.tested, task.metric or "", comparisons)
-            for entry in task.entries
-            if entry.tested
-        ]
-        smallest = display_factor(task.metric or "") * max(sizes) if any(sizes) else None
-        settled = replace(task, smallest=smallest)
+        tested = [entry.tested for entry in task.entries if entry.tested]
+        sizes = [smallest_found_difference(each, task.metric or "") for each in tested]
+        known = [size for size in sizes if size is not None]
+        settled = replace(task, smallest=max(known) if known and len(known) == len(sizes) else None)
         made.append(replace(settled, verdict=_verdict_rows(settled, comparisons)))
     return made
-
-
-def _undetectable_difference(found: PairedDifference, metric: str, comparisons: int) -> float:
-    """The largest difference that the comparison may have missed, in the metric's own unit; 0 where no pair differs."""
-    if not found.n_changed:
-        return 0.0
-    shown = 0.0 if found.significant else abs(found.difference or 0.0)
-    return max(detectable_difference(found, metric, SIGNIFICANCE_LEVEL / comparisons), shown)
 
 
 def _verdict_rows(task: TaskComparison, comparisons: int) -> TaskVerdict:

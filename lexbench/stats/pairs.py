@@ -79,6 +79,8 @@ class PairedDifference:
     """p value of this comparison alone: two-sided; with a tolerance one-sided, of a loss beyond it, and 1 within it."""
     p_holm: float | None = None
     """p-value adjusted for all comparisons of the family."""
+    level: float = SIGNIFICANCE_LEVEL
+    """Level of this comparison as the first of its family in Holm's correction."""
     p_flips: float | None = None
     """p-value if the clusters' differences are symmetric under the null hypothesis; `correct_by_holm` adjusts it."""
     p_gain: float = 1.0
@@ -330,7 +332,7 @@ def correct_by_holm(family: Mapping[Key, Found], functions: Mapping[Key, Hashabl
     return {
         **family,
         **{
-            key: replace(family[key], p_holm=p, p_flips=flip, p_gain=gain)
+            key: replace(family[key], p_holm=p, p_flips=flip, p_gain=gain, level=SIGNIFICANCE_LEVEL / len(once))
             for keys, p, flip, gain in adjusted
             for key in keys
         },

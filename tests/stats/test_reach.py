@@ -1,4 +1,4 @@
-"""The smallest loss that a gate finds, beside runs in which just that is planted."""
+"""The smallest loss that a gate finds, and difference that a comparison finds, beside runs in which it is planted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from lexbench.stats.pairs import Outcome, paired_difference
-from lexbench.stats.reach import FOUND_SHARE, LOSS_SPREAD, smallest_found_loss
+from lexbench.stats.reach import FOUND_SHARE, LOSS_SPREAD, smallest_found_difference, smallest_found_loss
 
 
 def scored(right: int, of: int, per_text: int = 1) -> list[Outcome]:
@@ -70,3 +70,46 @@ def test_a_noisy_difference_finds_less() -> None:
     before = [Outcome(index=i, cluster=str(i), amount=3.0, targets=1) for i in range(32)]
     quiet, loud = (smallest_found_loss(before, "nll", 0.02, 0.01, error) for error in (0.0, 0.05))
     assert quiet is not None and loud is not None and loud > quiet + 2.3 * 0.05  # 2.3: the quantile of 0.99
+
+
+@pytest.mark.parametrize(("flipped", "questions"), [(0.0, 1), (0.15, 1), (0.1, 4)])
+def test_the_stated_difference_of_a_score_is_found_nine_times_of_ten(flipped: float, questions: int) -> None:
+    """Answers flip at random on both sides; planted is a loss of right answers."""
+    rng, count = np.random.default_rng(6), 48
+    before = scored(count * 3 // 4, count, questions)
+    before = [replace(each, amount=float(rng.random() < 0.75)) for each in before]
+
+    def run(loss: float) -> list[Outcome]:
+        after = [abs((each.amount or 0) - float(rng.random() < flipped)) for each in before]
+        share = loss / (sum(after) / count)
+        return [
+            replace(each, amount=amount * float(rng.random() >= share))
+            for each, amount in zip(before, after, strict=True)
+        ]
+
+    told = []
+    for _ in range(150):
+        pilot = replace(paired_difference(before, run(0.0), "accuracy"), level=0.05 / 4)
+        size = smallest_found_difference(pilot, "accuracy")
+        assert size is not None
+        found = paired_difference(before, run(size), "accuracy")
+        told.append((found.p or 0) <= 0.05 / 4)
+    assert np.mean(told) >= FOUND_SHARE - 0.1
+
+
+def test_the_stated_difference_of_a_likelihood_is_found_nine_times_of_ten() -> None:
+    rng, count, level = np.random.default_rng(7), 32, 0.05 / 4
+    before = [Outcome(index=i, cluster=str(i), amount=3.0, targets=1) for i in range(count)]
+
+    def run(loss: float) -> list[Outcome]:
+        drawn = 3.0 + rng.normal(loss, LOSS_SPREAD * loss, count) + rng.normal(0, 0.03, count)
+        return [replace(each, amount=float(amount)) for each, amount in zip(before, drawn, strict=True)]
+
+    told, silent = [], []
+    for _ in range(60):
+        pilot = replace(paired_difference(before, run(0.0), "nll"), level=level)
+        size = smallest_found_difference(pilot, "nll")
+        assert size is not None and size < 0.1
+        told.append((paired_difference(before, run(size), "nll").p or 0) <= level)
+        silent.append((pilot.p or 0) <= level)
+    assert np.mean(told) >= FOUND_SHARE - 0.1 and np.mean(silent) <= 0.05

@@ -9,9 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
+from scipy.stats import binom
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lexbench.callbacks import LengthCurve
@@ -22,7 +24,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.parts.search.trace import checkpoints, measure, page, training_order
 from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words, has_all_bytes
 from lexbench.parts.search.trace.choose import order, rank_finalists
-from lexbench.parts.search.trace.falls import changes, falls, harms
+from lexbench.parts.search.trace.falls import changes, falls, harms, smallest_found_falls
 from lexbench.parts.search.trace.measure import CheckpointRow, Column, columns_of, kept_rows
 from lexbench.parts.search.trace.name_numbers import numbers_in
 from lexbench.parts.search.trace.settings import Settings
@@ -83,15 +85,39 @@ def test_a_cliff_is_named_from_the_best_checkpoint_before_it_to_the_first_after_
 def test_a_dip_that_heals_is_no_fall() -> None:
     column = text(512)
     rows = [row(step, {column: steady(level)}) for step, level in enumerate((30, 29, 33, 28))]
-    assert any(change.fell for change in changes(rows, columns_of(rows)).values())
+    assert any(change.fell for change in changes(rows, columns_of(rows), [(1, 2)]).values())
     assert falls(rows, columns_of(rows)) == []
     [fall] = falls(rows[:3], columns_of(rows))  # as long as it is the newest
     assert (fall.before, fall.after) == (1, 2)
 
 
+def test_where_a_fall_begins_does_not_weaken_the_test_that_it_is_there() -> None:
+    """Of ten checkpoints nine are tested against the newest at a length, where all pairs would be 45."""
+    column = text(512)
+    rng = np.random.default_rng(4)
+    levels = [3.0] * 9 + [3.0 + 0.1]
+    rows = [
+        row(step, {column: [level + noise for noise in rng.normal(0, 0.05, 16)]}) for step, level in enumerate(levels)
+    ]
+    [fall] = falls(rows, columns_of(rows))
+    assert fall.after == 9
+    level, [(_, change)] = 0.05 / 45, changes(rows, columns_of(rows), [(8, 9)]).items()
+    assert change.p > level  # alone it would not be told among all pairs
+
+
+def test_that_no_length_falls_states_the_fall_that_would_have_been_found() -> None:
+    """Right and wrong answers: of 32 texts that are right, as many must turn as the sign test asks for."""
+    column = Column("passkey", 512)
+    rows = [row(step, {column: [1.0] * 31 + [0.0]}, metric="accuracy") for step in range(3)]
+    [(metric, size)] = smallest_found_falls(rows, columns_of(rows)).items()
+    assert metric == "accuracy" and size is not None
+    least = next(m for m in range(32) if 2.0 ** (1 - m) <= 0.05 / 2)
+    assert binom.sf(least - 1, 32, size) >= 0.9 - 1e-9
+
+
 def test_every_pair_length_and_task_counts_in_the_correction() -> None:
     rows = [row(step, {text(128): steady(30 - step), text(512): steady(29 + step)}) for step in (0, 1, 2)]
-    found = changes(rows, columns_of(rows))
+    found = changes(rows, columns_of(rows), [(0, 1), (0, 2), (1, 2)])
     # Of 16 differences to one side 2 of 2^16 choices of signs reach their sum; the least of 6 such p counts 6 times.
     assert len(found) == 6
     assert [each.p for each in found.values()] == pytest.approx([6 * 2 / 2**16] * 6)

@@ -1,13 +1,13 @@
 """The page of a trace: the checkpoint to take, falls, where more text hurts, and curves over steps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lexbench.core.files import write_text
 from lexbench.core.groups import group_by_key
 from lexbench.core.text import count_with_noun, join_lengths
 from lexbench.parts.search.trace.curves import draw
-from lexbench.parts.search.trace.falls import Fall
+from lexbench.parts.search.trace.falls import Fall, smallest_found_falls
 from lexbench.parts.search.trace.measure import Column
 from lexbench.parts.search.trace.trace import Traced
 from lexbench.report import formats
@@ -18,21 +18,23 @@ from lexbench.report.wording import (
     escape_markdown,
     format_metric_value,
     format_signed,
+    found_words,
     metric_format,
     metric_label,
     short_unit,
 )
 from lexbench.stats.metrics import better_direction, display_factor
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
+from lexbench.stats.reach import smallest_found_difference
 
 PAGE_STEM = "trace"
 """Stem of the page and its figure."""
 TRACE_LEGEND = """\
 Brackets hold 95 % intervals of paired differences, documents or haystacks kept together. `*`: significant at 5 % after
-Holm's correction over the table. A fall lasts up to the newest checkpoint; it is tested between all pairs of
-checkpoints, at all lengths of all tasks, with Holm's correction over all of them, and its size comes from fresh
-questions. The best checkpoint was chosen on the questions of the tables, so differences to it are too large; those of
-the finalists are not, their questions are fresh."""
+Holm's correction over the table. A fall lasts up to the newest checkpoint, against which all others are tested, at all
+lengths of all tasks, with Holm's correction over all of them; its size comes from fresh questions. What *would have
+been found* is found nine times of ten. The best checkpoint was chosen on the questions of the tables, so differences to
+it are too large; those of the finalists are not, their questions are fresh."""
 
 
 def write(found: Traced, out: Path) -> Path:
@@ -62,8 +64,15 @@ def markdown(found: Traced) -> str:
 
 def screen(found: Traced) -> list[str]:
     """Lines on the checkpoint to take, on every fall, and on the checkpoint from which on more text hurts."""
-    falls = [f"- {_fall(found, fall)}" for fall in found.falls] or ["- No length falls at any checkpoint."]
+    falls = [f"- {_fall(found, fall)}" for fall in found.falls] or [f"- {_no_fall(found)}"]
     return [_choice(found), "", *falls, *(f"- {line}" for line in _hurts(found)), *_order(found)]
+
+
+def _no_fall(found: Traced) -> str:
+    """That no length falls, and the fall that would have been found at each."""
+    sizes = smallest_found_falls(found.rows, found.columns)
+    told = [found_words(size, metric, "a fall") for metric, size in sizes.items()]
+    return f"No length falls at any checkpoint: {'; '.join(told) or 'all are at a floor or a ceiling'}."
 
 
 def _order(found: Traced) -> list[str]:
@@ -99,9 +108,17 @@ def _choice(found: Traced) -> str:
         gain = f"{_interval(first.to_first, metric)} against {escape_markdown(found.rows[0].label)}"
         gain += f" ({seemed} on those that chose it)" if seemed else ""
     names = ", ".join(escape_markdown(found.rows[each.place].label) for each in tied)
-    others = f"Equal within noise: {names}." if tied else "The other finalists are worse."
+    size = _found_size([each.behind for each in tied], metric)
+    others = f"Equal within noise: {names} ({size})." if tied else "The other finalists are worse."
     chosen = f"Take **{escape_markdown(found.rows[first.place].label)}** {by}"
     return f"{chosen}: on {asked} {gain}. {others}{_falls_warning(found, first.place)}"
+
+
+def _found_size(tested: Sequence[PairedDifference], metric: str) -> str:
+    """The difference that each of these comparisons would have found, in words."""
+    sizes = [smallest_found_difference(each, metric) for each in tested]
+    known = [size for size in sizes if size is not None]
+    return found_words(max(known) if known and len(known) == len(sizes) else None, metric)
 
 
 def _falls_warning(found: Traced, place: int) -> str:
@@ -145,7 +162,9 @@ def _hurts(found: Traced) -> Iterator[str]:
     for task in dict.fromkeys(each.task for each in found.harms):
         hurting = [each for each in found.harms if each.task == task and each.hurts]
         if not hurting:
-            yield f"{escape_markdown(task)}: at no checkpoint does more text make the same targets less likely."
+            size = _found_size([each.found for each in found.harms if each.task == task], "nll")
+            name = escape_markdown(task)
+            yield f"{name}: at no checkpoint does more text make the same targets less likely ({size})."
             continue
         each = min(hurting, key=lambda each: (each.place, each.shorter))
         since = escape_markdown(found.rows[each.place].label)
