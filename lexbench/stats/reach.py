@@ -107,7 +107,7 @@ def _turned_share(clusters: int, questions: float, level: float) -> float:
 
     least = min(min_differing_clusters(level), clusters)
     share = float(betaincinv(least, clusters - least + 1, FOUND_SHARE))
-    return 1.0 - (1.0 - share) ** (1 / questions)
+    return 1.0 - math.pow(1.0 - share, 1 / questions)
 
 
 def _smallest_lost_score(used: Sequence[Outcome], metric: str, tolerance: float, level: float) -> float | None:
