@@ -4,20 +4,14 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "lexbench/backends/hf/exact/memory.py"
-SCRIPT = f"""
-import ctypes, importlib.util, resource, sys
-
-# Of its file: its package loads torch and transformers, which takes ten times as long.
-spec = importlib.util.spec_from_file_location("memory", {str(FILE)!r})
-memory = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(memory)
+SCRIPT = """
+import ctypes, resource, sys
+from lexbench.core import memory
 assert "torch" not in sys.modules
-MIN_RETURNED_BLOCK_BYTES, return_freed = memory.MIN_RETURNED_BLOCK_BYTES, memory.return_freed
+size = memory.MIN_RETURNED_BLOCK_BYTES
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -31,28 +25,29 @@ def taken(size):
     ctypes.memset(block, 1, size)
     return block
 
-CALLED
-libc.free(taken(4 * MIN_RETURNED_BLOCK_BYTES))  # from here on glibc's own threshold is this size
+memory.free_bytes = lambda: FREE
+memory.keep_freed()
 before = held()
-size = MIN_RETURNED_BLOCK_BYTES
 blocks = [(taken(size), taken(size // 2)) for _ in range(8)]  # behind each large one stands one that stays
 for large, _ in blocks:
     libc.free(large)
-print((held() - before) / (8 * MIN_RETURNED_BLOCK_BYTES) - 0.5)
+for _ in range(2):
+    print((held() - before) / (8 * size) - 0.5)
+    memory.return_freed()
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-def test_freed_activations_go_back_to_the_system() -> None:
-    kept = {}
-    for called, given in (("return_freed()", {}), ("", {}), ("return_freed()", {"MALLOC_MMAP_THRESHOLD_": "33554432"})):
-        surroundings = {**os.environ, **given}
-        script = SCRIPT.replace("CALLED", called)
-        ran = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=surroundings
-        )
-        kept[called, bool(given)] = float(ran.stdout)
-    assert kept["return_freed()", False] < 0.1
-    assert kept["", False] > 0.9  # glibc alone keeps them: else this test shows nothing
-    assert kept["return_freed()", True] > 0.9  # the user's threshold counts
+def test_freed_blocks_stay_while_memory_is_plenty_and_go_back_at_the_end_of_a_cell() -> None:
+    def kept(free: int, **given: str) -> list[float]:
+        """Shares of freed blocks that the process still holds, and after `return_freed`."""
+        script, surroundings = SCRIPT.replace("FREE", str(free)), {**os.environ, **given}
+        words = [sys.executable, "-c", script]
+        ran = subprocess.run(words, capture_output=True, text=True, check=True, env=surroundings)
+        return [float(line) for line in ran.stdout.split()]
+
+    plenty, little, own = kept(8 << 30), kept(1 << 20), kept(8 << 30, MALLOC_MMAP_THRESHOLD_="262144")
+    assert plenty[0] > 0.9 and plenty[1] < 0.1
+    assert little[0] < 0.1
+    assert own[0] < 0.1  # the user's threshold counts

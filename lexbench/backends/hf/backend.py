@@ -19,7 +19,6 @@ from lexbench.backends.devices import check_device, device_of
 from lexbench.backends.draft import Draft
 from lexbench.backends.hf.exact.head import last_hidden_states
 from lexbench.backends.hf.exact.layers import stated_size
-from lexbench.backends.hf.exact.memory import return_freed
 from lexbench.backends.hf.exact.network import TORCH_DTYPES, check_weights, load_network, must_shard, windows_of
 from lexbench.backends.hf.exact.state import KeyValueState, TextState
 from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, Found, RepeatedStep
@@ -45,7 +44,7 @@ from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.machine import free_bytes
-from lexbench.core.memory import OutOfMemory, defer_on_oom
+from lexbench.core.memory import OutOfMemory, defer_on_oom, keep_freed, return_freed
 from lexbench.core.model import Model
 from lexbench.core.parts import load_provided
 from lexbench.core.record import Refused
@@ -188,7 +187,7 @@ class Hf(Backend):
             if place.type == "cpu":
                 if fast and not split:
                     widen_half_products(network)
-                return_freed()
+                keep_freed()
             with defer_on_oom(f"a first text of {model.name} in {dtype} on {place}"):
                 self._put(model, network, chunk, 1 if split and batch == "auto" else batch, attention, fast)
         except BaseException as error:
@@ -279,6 +278,7 @@ class Hf(Backend):
             load_provided("backend", "tensor_parallel").check_heads_apart(attention)
         if not attention.keepings:
             self._shared = None
+        return_freed()
         self.reader.attend(attention)
         self._attention = attention
 

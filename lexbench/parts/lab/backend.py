@@ -20,6 +20,7 @@ from lexbench.checkpoints.checkpoint import checkpoint_fingerprint, end_tokens, 
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.errors import ConfigError
+from lexbench.core.memory import keep_freed
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -78,6 +79,7 @@ class Native(Backend):
         self.revision = checkpoint_fingerprint(folder)
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._ends = end_tokens(folder)
+        keep_freed()
         self._decoder = load_model(folder, TORCH_DTYPES[dtype]).to(self._device)
         self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
         self._attention = Attention()

@@ -20,6 +20,7 @@ from lexbench.core import objects, registry
 from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
+from lexbench.core.memory import keep_freed
 from lexbench.core.old_names import with_former_paths
 from lexbench.corpora import Corpus, hash_documents
 from lexbench.parts.lab.encodings.rope import Rope
@@ -171,6 +172,7 @@ def _train_in_folder(prepared: PreparedTraining, out: Path) -> None:
     kept = begun is not None and begun.copy_weights_to(decoder, spec)
     scaling = start.scale_to_length(job.method, begun, *_llama_target(decoder, recipe))
 
+    keep_freed()
     learner = Learner(decoder, recipe, scaling.attention)
     rows = TrainingRows(recipe, job.corpora, tokenizer, job.rows)
     _run_steps(learner, progress, rows, unseen, tokenizer)
