@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -216,7 +217,8 @@ def test_the_page_of_smollm2_is_what_its_cells_give(tmp_path: Path, monkeypatch:
     assert (tmp_path / "page.md").read_text() == (REFERENCE / "smollm2.md").read_text()
     assert (tmp_path / "curves.svg").read_bytes() == (REFERENCE / "smollm2" / "curves.svg").read_bytes()
     kept = pq.read_table(REFERENCE / "smollm2" / "comparisons.parquet")
-    assert pq.read_table(tmp_path / "comparisons.parquet").equals(kept)
+    made = pq.read_table(tmp_path / "comparisons.parquet").to_pandas()
+    pd.testing.assert_frame_equal(made, kept.to_pandas(), rtol=1e-12, atol=1e-12)  # sums may end in another bit
     assert min(len(each.samples) for each in smollm2_page.kept_cells()) >= 16
 
 
