@@ -12,6 +12,7 @@ trained length. Where no such cell is at hand, frequencies stay, and a compariso
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -68,6 +69,13 @@ def cell_functions(cells: Iterable[Cell]) -> dict[str, str]:
     }
 
 
+def unchanged_up_to(form: str) -> float:
+    """Tokens of the longest question that an attention of this form reads as the model itself does; inf: all."""
+    slots = json.loads(form)
+    unchanged = [int(up_to) for up_to, each in slots.get("groups", {}).items() if not each]
+    return math.inf if not slots else max(unchanged, default=0)
+
+
 def _model_key(cell: Cell) -> ModelKey:
     return cell.model, json.dumps(cell.identity.get("model"), sort_keys=True)
 
@@ -83,11 +91,15 @@ def _own_frequencies(cell: Cell) -> list[float] | None:
         return None
     if "file" in method or _starts_from_plain(method) or any(isinstance(each, list) for each in method.values()):
         return None
-    fitted, within = method.get("at") or cell.length, method.get("trained_length") or trained
+    stated, fitted, within = cell.identity["attention"], cell.length, method.get("trained_length") or trained
+    if isinstance(groups := stated.get("groups"), Mapping) and groups:  # of prompts: that of the shortest
+        shortest = min(groups, key=int)
+        stated, fitted = groups[shortest], int(shortest)
+    fitted = method.get("at") or fitted
     if not (is_whole(fitted, 1) and is_whole(within, 1) and fitted <= within):
         return None
-    found = cell.identity["attention"].get("inv_freq")
-    return found if isinstance(found, list) and "layers" not in cell.identity["attention"] else None
+    found = stated.get("inv_freq")
+    return found if isinstance(found, list) and "layers" not in stated else None
 
 
 def _starts_from_plain(method: Any) -> bool:
@@ -113,11 +125,15 @@ def normal_form(slots: Slots, length: int, own: Sequence[float] | None, unscaled
     """The slots that change something among positions 0 to length - 1; {}: the model as it is.
 
     Args:
-        slots: as `Attention.as_data` gives them.
+        slots: as `Attention.as_data` gives them; or of groups of questions each, by the length of the longest.
         length: tokens.
         own: [rotated / 2] the model's own frequencies; None: not known.
         unscaled: whether a scale of 1 is the model's own.
     """
+    if "groups" in slots:
+        groups = {up_to: normal_form(each, int(up_to), own, unscaled) for up_to, each in slots["groups"].items()}
+        forms = list(groups.values())
+        return forms[0] if all(each == forms[0] for each in forms) else {"groups": groups}
     if "mixture" in slots:
         passes = [normal_form(each, length, own, unscaled) for each in slots["mixture"]]
         # Equal passes have equal logits, whose weighted sum is each of them.
