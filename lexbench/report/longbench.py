@@ -132,6 +132,7 @@ def longbench_grid(layout: LongBenchTable) -> Grid:
     """Scores x 100 with two decimals, as published, and the examples behind each; averages in the last row."""
     names = [name for name in LONGBENCH_DATASETS if name in layout.rows or name in layout.refused]
     names += [name for name in layout.rows if name not in names]
+    middle = "" if layout.tokens_median is None else f", median {layout.tokens_median:g}"
     cut = any(record.truncated for row in layout.rows.values() for record in row.values())
     rows: list[Line] = []
     for name in names:
@@ -158,9 +159,8 @@ def longbench_grid(layout: LongBenchTable) -> Grid:
         rows=rows,
         title=f"LongBench{'-E' if layout.e else ''}: {cell.model}, {cell.method}",
         above=[
-            f"{_prompt_sentence(cell.identity['task'])}; prompt and answer at most {cell.length} tokens"
-            + (f", median {layout.tokens_median:g}; " if layout.tokens_median is not None else "; ")
-            + f"at most {cell.n} examples a data set, seed {cell.seed}."
+            f"{_prompt_sentence(cell.identity['task'])}; prompt and answer at most {cell.length} tokens{middle}; "
+            f"at most {cell.n} examples a data set, seed {cell.seed}."
         ],
         below=below,
     )

@@ -110,10 +110,8 @@ def table_grid(table: Table) -> Grid:
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = language_not_learned(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
     below = [*floor_lines(columns), *([language_sentences(silent)] if silent else []), *_states(table)]
-    below += [
-        *([TRUNCATION_NOTE] if truncated else []),
-        *realised_line(columns, any(map(_factors_of_prompts, table.parts.values()))),
-    ]
+    of_prompts = any(map(_factors_of_prompts, table.parts.values()))
+    below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns, median=of_prompts)]
     below += [*_unchanged_prompts_lines(table), *_unmeasured_line(table)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
 
@@ -193,7 +191,7 @@ def realised_line(records: Mapping[str, Sequence[Record]], median: bool = False)
             low = min(record.tokens_min or 0 for record in measured)
             high = max(record.tokens_max or 0 for record in measured)
             middle = max(record.tokens_median or 0 for record in measured)  # one, of the same questions
-            parts.append(f"{low} to {high}{f' (median {middle:g})' if median else ''} at {head}")
+            parts.append(f"{low} to {high} {f'(median {middle:g}) ' if median else ''}at {head}")
     if parts:
         yield f"Realised tokens: {', '.join(parts)}."
 

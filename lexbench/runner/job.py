@@ -79,9 +79,9 @@ class Job:
     ) -> "Job":
         """A job from configs, each with its `name`; ConfigError for whatever is wrong with them.
 
-        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual
-        (where lengths are ceilings of prompts 1, 2 and 4, or 1 where no method follows them). Of
-        `corpus` None or without a name, the usual one of the longest length.
+        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual.
+        Where lengths are ceilings, the usual are 1, 2 and 4, or 1 where no method follows the prompts. Of `corpus` None
+        or without a name, the usual one of the longest length.
         With `price`, a method that follows the length also has a cell at the longest length within the trained one, set
         as for the longest length of all: what a deployment pays on short texts.
         """

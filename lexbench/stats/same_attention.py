@@ -72,8 +72,16 @@ def cell_functions(cells: Iterable[Cell]) -> dict[str, str]:
 def unchanged_up_to(form: str) -> float:
     """Tokens of the longest question that an attention of this form reads as the model itself does; inf: all."""
     slots = json.loads(form)
-    unchanged = [int(up_to) for up_to, each in slots.get("groups", {}).items() if not each]
+    unchanged = [up_to for up_to, each in _groups(slots).items() if not each]
     return math.inf if not slots else max(unchanged, default=0)
+
+
+def _groups(slots: Slots) -> dict[int, Slots]:
+    """Attention of groups of questions by the tokens of the longest; empty where all have one."""
+    stated = slots.get("groups")
+    if not isinstance(stated, Mapping) or not all(name.isdecimal() for name in stated):
+        return {}
+    return {int(name): each for name, each in stated.items() if isinstance(each, Mapping)}
 
 
 def _model_key(cell: Cell) -> ModelKey:
@@ -92,9 +100,8 @@ def _own_frequencies(cell: Cell) -> list[float] | None:
     if "file" in method or _starts_from_plain(method) or any(isinstance(each, list) for each in method.values()):
         return None
     stated, fitted, within = cell.identity["attention"], cell.length, method.get("trained_length") or trained
-    if isinstance(groups := stated.get("groups"), Mapping) and groups:  # of prompts: that of the shortest
-        shortest = min(groups, key=int)
-        stated, fitted = groups[shortest], int(shortest)
+    if groups := _groups(stated):
+        fitted, stated = min(groups.items(), key=lambda group: group[0])
     fitted = method.get("at") or fitted
     if not (is_whole(fitted, 1) and is_whole(within, 1) and fitted <= within):
         return None
@@ -130,10 +137,10 @@ def normal_form(slots: Slots, length: int, own: Sequence[float] | None, unscaled
         own: [rotated / 2] the model's own frequencies; None: not known.
         unscaled: whether a scale of 1 is the model's own.
     """
-    if "groups" in slots:
-        groups = {up_to: normal_form(each, int(up_to), own, unscaled) for up_to, each in slots["groups"].items()}
-        forms = list(groups.values())
-        return forms[0] if all(each == forms[0] for each in forms) else {"groups": groups}
+    if groups := _groups(slots):
+        forms = {str(up_to): normal_form(each, up_to, own, unscaled) for up_to, each in groups.items()}
+        first = next(iter(forms.values()))
+        return first if all(each == first for each in forms.values()) else {"groups": forms}
     if "mixture" in slots:
         passes = [normal_form(each, length, own, unscaled) for each in slots["mixture"]]
         # Equal passes have equal logits, whose weighted sum is each of them.
