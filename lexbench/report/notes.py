@@ -107,10 +107,12 @@ def unchanged_prompts_sentence(methods: Iterable[MethodKey], count: int, of: int
         of: all prompts.
         up_to: tokens with the answer up to which they are; inf: at every length.
     """
-    named, fit = " and ".join(map(str, methods)), "" if up_to == math.inf else f"fit into {up_to:.0f} tokens"
+    *others, last = map(str, methods)
+    are_none = f"{', '.join(others)} and {last} are none" if others else f"{last} is none"
+    fit = "" if up_to == math.inf else f"fit into {up_to:.0f} tokens"
     if count == of:
-        return f"{named} is none for {f'all {of} prompts' if of > 1 else 'its prompt'}{fit and f', which {fit}'}."
-    return f"{count} of {count_with_noun(of, 'prompt')} {fit}, where {named} is none."
+        return f"{are_none} for {f'all {of} prompts' if of > 1 else 'the prompt'}{fit and f': they {fit}'}."
+    return f"{count} of {count_with_noun(of, 'prompt')} {fit}, where {are_none}."
 
 
 def difference_notes(found: PairedDifference, usual: tuple[int, int], fate: str = "") -> Iterator[str]:
