@@ -97,7 +97,7 @@ class LongBench(Task):
     chat: bool | None = None
     room: int | None = None
     similarity: str = "difflib"
-    factor: str = field(default=ceiling.CEILING, metadata={"new": True})
+    factor: str = field(default=ceiling.FACTOR_OF_CEILING, metadata={"new": True})
 
     def __post_init__(self) -> None:
         longbench.dataset_named(self.dataset, longbench.LONGBENCH_E if self.e else longbench.LONGBENCH_DATASETS)
@@ -132,7 +132,7 @@ class LongBench(Task):
     @property
     def factor_of_prompt(self) -> bool:
         """Whether a method that follows the length is set for that of each prompt."""
-        return self.factor == ceiling.PROMPT
+        return self.factor == ceiling.FACTOR_OF_PROMPT
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Data set, wording, template, treatment of over-long prompts, metric."""

@@ -291,7 +291,7 @@ def _multiples_of_ceilings(
     tasks: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]], model: Model
 ) -> Sequence[float]:
     """Default multiples of tasks whose length is a ceiling; 1 alone where prompts have no factor of their own."""
-    by_prompt = any(config["factor"] == ceiling.PROMPT for config in tasks)
+    by_prompt = any(config["factor"] == ceiling.FACTOR_OF_PROMPT for config in tasks)
     follows = any(_follows_length(read_method(config)[1], model) for config in methods)
     return CEILING_MULTIPLES if by_prompt and follows else CEILING_MULTIPLES[:1]
 

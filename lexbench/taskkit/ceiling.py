@@ -9,7 +9,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 
-PROMPT, CEILING = FACTOR_POLICIES = ("prompt", "ceiling")
+FACTOR_OF_PROMPT, FACTOR_OF_CEILING = FACTOR_POLICIES = ("prompt", "ceiling")
 FACTOR_NOTE = "the factor is that of each prompt with its answer"
 
 

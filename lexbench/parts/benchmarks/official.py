@@ -90,7 +90,7 @@ class Official(Task):
     truncation: str | None = None
     chat: bool | None = None
     room: int | None = None
-    factor: str = field(default=ceiling.CEILING, metadata={"new": True})
+    factor: str = field(default=ceiling.FACTOR_OF_CEILING, metadata={"new": True})
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -158,7 +158,7 @@ class Official(Task):
     @property
     def factor_of_prompt(self) -> bool:
         """Whether a method that follows the length is set for that of each prompt."""
-        return self.factor == ceiling.PROMPT
+        return self.factor == ceiling.FACTOR_OF_PROMPT
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Benchmark, data, wording, template, over-long prompts, budget, scorer."""
