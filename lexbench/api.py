@@ -349,7 +349,8 @@ def run(
             `{"compose": [{"name": "yarn", "factor": 8}, "log_n"]}`.
         task: a name, a mapping of `name` and parameters, or several of them.
         lengths: in tokens, one or several; None: `multiples` of the trained length.
-        multiples: of the trained length, one or several; None: those of the suite, else 0.5, 1, 2, 4 and 8.
+        multiples: of the trained length, one or several; None: those of the suite, else 0.5, 1, 2, 4 and 8
+            (1, 2 and 4 where they are ceilings of prompts).
         corpus: a name, a file or folder of texts, or a mapping of `name` and parameters; None: stdlib up to lengths of
             4096 tokens, packages beyond.
         backend: a name, or a mapping of `name` and parameters; None: hf, or the loaded model's own.

@@ -25,7 +25,7 @@ from lexbench import (
     Task,
     Tokenizer,
 )
-from lexbench.taskkit import longbench
+from lexbench.taskkit import ceiling, longbench
 from lexbench.taskkit.prompt import bos_note, check_at_least, check_length, has_chat
 from lexbench.taskkit.scoring import score_written
 
@@ -82,6 +82,8 @@ class LongBench(Task):
             code sets.
         room: tokens to write; None: the official limit.
         similarity: for code: `difflib`, or `levenshtein`, which the official code uses if it is installed.
+        factor: of a method that follows the length: `prompt`, that of each prompt with its answer; `ceiling`, that of
+            `length`, as a deployment has it.
     """
 
     version: ClassVar[int] = 2
@@ -95,6 +97,7 @@ class LongBench(Task):
     chat: bool | None = None
     room: int | None = None
     similarity: str = "difflib"
+    factor: str = field(default=ceiling.FACTOR_OF_CEILING, metadata={"new": True})
 
     def __post_init__(self) -> None:
         longbench.dataset_named(self.dataset, longbench.LONGBENCH_E if self.e else longbench.LONGBENCH_DATASETS)
@@ -103,6 +106,7 @@ class LongBench(Task):
             raise ConfigError(
                 f"longbench's truncation must be one of {', '.join(TRUNCATION_NOTES)}, got {self.truncation!r}"
             )
+        ceiling.check_factor_policy("longbench", self.factor)
         check_at_least("longbench", self, room=1, limit=2)
         if self.limit is not None and self.truncation != "middle":
             raise ConfigError(
@@ -125,6 +129,11 @@ class LongBench(Task):
             object.__setattr__(self, "prompts", longbench.Source.of(file))
         self._prompt_format()
 
+    @property
+    def factor_of_prompt(self) -> bool:
+        """Whether a method that follows the length is set for that of each prompt."""
+        return self.factor == ceiling.FACTOR_OF_PROMPT
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Data set, wording, template, treatment of over-long prompts, metric."""
         parts = [
@@ -136,6 +145,7 @@ class LongBench(Task):
             f"official {self._facts.metric_name(self.similarity).removesuffix('_official')}"
             + " of the first line" * self._facts.first_line,
             bos_note(tokenizer, self.uses_chat(tokenizer)),
+            *([ceiling.FACTOR_NOTE] if self.factor_of_prompt else []),
         ]
         return ", ".join(parts)
 
@@ -204,6 +214,7 @@ class LongBench(Task):
             parts=(
                 f"{unit} {longbench.bucket_of_length(facts[unit])}",
                 f"tokens {longbench.bucket_of_length(facts['prompt_tokens'])}",
+                *ceiling.factor_parts(facts),
             ),
         )
 

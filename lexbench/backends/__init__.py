@@ -44,6 +44,8 @@ class Capabilities:
     """The backend answers several questions in one pass: `batch_key` and `answer_batch`."""
     verifiable: bool = False
     """The backend shows logits and angles, to verify a method: the functions from `logits` to `all_layers_attended`."""
+    one_method: bool = False
+    """The model has one Attention for as long as it runs, as that of a server: `attend` takes no other."""
 
 
 class Backend(Protocol):
@@ -169,4 +171,5 @@ def capabilities(backend: Any) -> Capabilities:
         batches=stated.batches or defines("batch_key", "answer_batch"),
         verifiable=stated.verifiable
         or defines("logits", "logits_together", "difference_from_method", "all_layers_attended"),
+        one_method=stated.one_method,
     )

@@ -398,6 +398,11 @@ class Task:
         """Whether the scores of this version are scores of the task today."""
         return isinstance(version, int) and self.first_scored_edition <= version <= self.edition
 
+    @property
+    def factor_of_prompt(self) -> bool:
+        """Whether a method that follows the length is set for that of each question; `length` is a ceiling then."""
+        return False
+
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Set the parameters that depend on all lengths of a run; most tasks have none."""
         return self

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.groups import group_by_key
-from lexbench.core.record import Cell, Record
-from lexbench.report.grid import Grid, GridEntry, Line
+from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.core.record import Cell, Record, Sample
+from lexbench.report.grid import TRUNCATION_NOTE, Grid, GridEntry, Line, truncated_share
+from lexbench.report.notes import unchanged_prompts_sentence
 from lexbench.stats.records import records_of
+from lexbench.stats.same_attention import attention_forms, unchanged_up_to
 from lexbench.store.format import FinishedCell
 from lexbench.taskkit.longbench import LONGBENCH_DATASETS, LONGBENCH_E, bucket_names
 
@@ -32,6 +35,11 @@ class LongBenchTable:
     """Data set to the reason why it has no score."""
     ids: frozenset[str]
     """Ids of all cells of the table."""
+    tokens_median: float | None = None
+    """Median length of prompt and answer over all examples, tokens; None: nothing is measured."""
+    unchanged: tuple[int, int, float] = (0, 0, 0.0)
+    """Of the prompts with a factor of their own, those that the method reads as none does; all; and the tokens up to
+    which it does (inf: always)."""
 
     @property
     def e(self) -> bool:
@@ -53,7 +61,8 @@ def longbench_tables(finished: Iterable[FinishedCell]) -> list[LongBenchTable]:
     """The tables of LongBench: one per model, method, length, seed and wording; none of a single data set."""
     ordered = sorted(finished, key=lambda each: (each.cell.model, each.cell.method, each.cell.length, each.cell.id))
     groups = group_by_key(filter(_is_longbench, ordered), _shared_settings).values()
-    return [_longbench_table(group) for group in groups if len({_task(each)["dataset"] for each in group}) > 1]
+    forms = attention_forms(each.cell for each in ordered)
+    return [_longbench_table(group, forms) for group in groups if len({_task(each)["dataset"] for each in group}) > 1]
 
 
 def _is_longbench(finished: FinishedCell) -> bool:
@@ -67,7 +76,7 @@ def _shared_settings(finished: FinishedCell) -> str:
     return json.dumps([{**finished.cell.identity, "task": task}, finished.cell.n], sort_keys=True)
 
 
-def _longbench_table(group: Sequence[FinishedCell]) -> LongBenchTable:
+def _longbench_table(group: Sequence[FinishedCell], forms: Mapping[str, str]) -> LongBenchTable:
     names = [name for name in LONGBENCH_DATASETS if name in LONGBENCH_E or not group[0].cell.identity["task"]["e"]]
     rows: dict[str, Mapping[str, Record]] = {}
     refused: dict[str, str] = {}
@@ -78,7 +87,24 @@ def _longbench_table(group: Sequence[FinishedCell]) -> LongBenchTable:
         else:
             rows[f"{name} ({_task(each)['data']})" if name in rows else name] = dict(_columns(each))
     refused = {name: refused[name] for name in refused if name not in rows}
-    return LongBenchTable(group[0].cell, rows, refused, frozenset(each.cell.id for each in group))
+    cell, samples = group[0].cell, [sample for each in group for sample in each.samples]
+    return LongBenchTable(
+        cell,
+        rows,
+        refused,
+        frozenset(each.cell.id for each in group),
+        tokens_median=float(np.median([sample.tokens for sample in samples])) if samples else None,
+        unchanged=_unchanged_prompts(cell, samples, forms.get(cell.id)),
+    )
+
+
+def _unchanged_prompts(cell: Cell, samples: Sequence[Sample], form: str | None) -> tuple[int, int, float]:
+    """As `LongBenchTable.unchanged`; of none itself no prompt counts."""
+    with_factor = [sample for sample in samples if "factor" in sample.facts]
+    if form is None or cell.method == BASELINE_METHOD:
+        return 0, len(with_factor), 0.0
+    up_to = unchanged_up_to(form)
+    return sum(sample.tokens <= up_to for sample in with_factor), len(with_factor), up_to
 
 
 def _task(finished: FinishedCell) -> Mapping[str, Any]:
@@ -106,10 +132,12 @@ def longbench_grid(layout: LongBenchTable) -> Grid:
     """Scores x 100 with two decimals, as published, and the examples behind each; averages in the last row."""
     names = [name for name in LONGBENCH_DATASETS if name in layout.rows or name in layout.refused]
     names += [name for name in layout.rows if name not in names]
+    middle = "" if layout.tokens_median is None else f", median {layout.tokens_median:g}"
+    cut = any(record.truncated for row in layout.rows.values() for record in row.values())
     rows: list[Line] = []
     for name in names:
         row = layout.rows.get(name, {})
-        rows.append([name, *(_entry(row.get(column), layout.refused.get(name)) for column in layout.columns)])
+        rows.append([name, *(_entry(row.get(column), layout.refused.get(name), cut) for column in layout.columns)])
     averages = [layout.column_average(column) for column in layout.columns]
     last = [
         GridEntry(text=f"{mean:.2f}", more=f"of {count}") if count else GridEntry(text="-") for mean, count in averages
@@ -119,6 +147,10 @@ def longbench_grid(layout: LongBenchTable) -> Grid:
     absent = sizes - len([name for name in LONGBENCH_DATASETS if name in layout.rows])
     buckets = " Buckets: words of the whole example, as stored in the data." if layout.e else ""
     below = [f"Official scores x 100; n: examples.{buckets}"]
+    if cut:
+        below.append(TRUNCATION_NOTE)
+    if layout.unchanged[0]:
+        below.append(unchanged_prompts_sentence([cell.method], *layout.unchanged))
     below.append("Average: over the data sets of the column, each with the same weight.")
     if absent:
         below.append(f"{absent} of {sizes} data sets have no score: averages do not compare with published ones.")
@@ -127,7 +159,7 @@ def longbench_grid(layout: LongBenchTable) -> Grid:
         rows=rows,
         title=f"LongBench{'-E' if layout.e else ''}: {cell.model}, {cell.method}",
         above=[
-            f"{_prompt_sentence(cell.identity['task'])}; prompt and answer at most {cell.length} tokens; "
+            f"{_prompt_sentence(cell.identity['task'])}; prompt and answer at most {cell.length} tokens{middle}; "
             f"at most {cell.n} examples a data set, seed {cell.seed}."
         ],
         below=below,
@@ -144,9 +176,10 @@ def _prompt_sentence(task: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _entry(record: Record | None, refused: str | None) -> GridEntry:
+def _entry(record: Record | None, refused: str | None, cut: bool) -> GridEntry:
     if record is not None:
-        return GridEntry(text=f"{_points(record):.2f}", more=f"n {record.n}")
+        share = f" {truncated_share(record)}" if cut else ""
+        return GridEntry(text=f"{_points(record):.2f}", more=f"n {record.n}{share}")
     return GridEntry(text="refused", notes=(refused,)) if refused else GridEntry(text="-", more="n 0")
 
 

@@ -1,5 +1,6 @@
 """Notes in words: of values, differences, summaries, verdicts and limits."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -95,6 +96,23 @@ def value_notes(record: Record, n: int | None = None) -> Iterator[str]:
         yield f"{record.failed} of {samples or n} samples failed, {fate}"
     if record.value is not None and record.low is None:
         yield f"no interval: {count_with_noun(record.clusters, 'cluster')}"
+
+
+def unchanged_prompts_sentence(methods: Iterable[MethodKey], count: int, of: int, up_to: float) -> str:
+    """How many prompts methods read as the unmodified model: `24 of 32 prompts fit into 256 tokens, where ntk is none.`
+
+    Args:
+        methods: whose prompts these are.
+        count: prompts that are read so, above 0.
+        of: all prompts.
+        up_to: tokens with the answer up to which they are; inf: at every length.
+    """
+    *others, last = map(str, methods)
+    are_none = f"{', '.join(others)} and {last} are none" if others else f"{last} is none"
+    fit = "" if up_to == math.inf else f"fit into {up_to:.0f} tokens"
+    if count == of:
+        return f"{are_none} for {f'all {of} prompts' if of > 1 else 'the prompt'}{fit and f': they {fit}'}."
+    return f"{count} of {count_with_noun(of, 'prompt')} {fit}, where {are_none}."
 
 
 def difference_notes(found: PairedDifference, usual: tuple[int, int], fate: str = "") -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.groups import group_by_key
-from lexbench.core.method_key import MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record
 from lexbench.report.abilities import ability_sentence
 from lexbench.report.formats import grid_markdown, markdown_heading
@@ -29,6 +29,7 @@ from lexbench.report.notes import (
     difference_notes,
     language_sentences,
     note_text,
+    unchanged_prompts_sentence,
 )
 from lexbench.report.titles import differences_in_brackets, length_heading, table_caption
 from lexbench.report.wording import (
@@ -45,6 +46,7 @@ from lexbench.stats.floors import NGRAM_FLOOR_NAMES, language_not_learned
 from lexbench.stats.gain import Gain, first_harmful_length
 from lexbench.stats.length_effect import LengthEffect
 from lexbench.stats.records import number_sort_key
+from lexbench.stats.same_attention import unchanged_up_to
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
@@ -108,8 +110,33 @@ def table_grid(table: Table) -> Grid:
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = language_not_learned(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
     below = [*floor_lines(columns), *([language_sentences(silent)] if silent else []), *_states(table)]
-    below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns), *_unmeasured_line(table)]
+    of_prompts = any(map(_factors_of_prompts, table.parts.values()))
+    below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns, median=of_prompts)]
+    below += [*_unchanged_prompts_lines(table), *_unmeasured_line(table)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
+
+
+def _factors_of_prompts(parts: Mapping[str, Record]) -> dict[float, int]:
+    """Prompts of each factor, where the cell has one for each prompt."""
+    return {float(name.split()[1]): each.n for name, each in parts.items() if name.startswith("factor ")}
+
+
+def _unchanged_prompts_lines(table: Table) -> Iterator[str]:
+    """Of each length that is a ceiling: prompts that are read as by none, for each method that is another beyond."""
+    trained = table.cell.trained_length
+    for length in table.lengths:
+        alike: dict[tuple[int, int, float], list[MethodKey]] = {}
+        for row in table.methods:
+            record, parts = table.entries.get((row, length)), table.parts.get((row, length), {})
+            by_factor = _factors_of_prompts(parts)
+            form = table.attentions.get(record.cell) if record else None
+            if by_factor and form is not None and row != BASELINE_METHOD:
+                up_to = unchanged_up_to(form)
+                count = sum(n for factor, n in by_factor.items() if factor * trained <= up_to)
+                alike.setdefault((count, sum(by_factor.values()), up_to), []).append(row)
+        for told, methods in alike.items():
+            if told[0]:
+                yield f"At {length}: {unchanged_prompts_sentence(methods, *told)}"
 
 
 def _unmeasured_line(table: Table) -> Iterator[str]:
@@ -155,15 +182,16 @@ def _joined_by_head(shown: Mapping[str, str], between: str = ", ") -> str:
     return between.join(f"{text} at {head}" for head, text in shown.items())
 
 
-def realised_line(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
-    """Realised tokens, of the columns with a sample that is shorter or longer than its length."""
+def realised_line(records: Mapping[str, Sequence[Record]], median: bool = False) -> Iterator[str]:
+    """Realised tokens, of the columns with a sample that is shorter or longer than its length; and their median."""
     parts = []
     for head, column in records.items():
         measured = [record for record in column if record.tokens_min is not None]
         if any({record.tokens_min, record.tokens_max} != {record.length} for record in measured):
             low = min(record.tokens_min or 0 for record in measured)
             high = max(record.tokens_max or 0 for record in measured)
-            parts.append(f"{low} to {high} at {head}")
+            middle = max(record.tokens_median or 0 for record in measured)  # one, of the same questions
+            parts.append(f"{low} to {high} {f'(median {middle:g}) ' if median else ''}at {head}")
     if parts:
         yield f"Realised tokens: {', '.join(parts)}."
 

@@ -26,6 +26,7 @@ from lexbench.core.task import (
 )
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.plan import min_memory_bytes
+from lexbench.runner.prompt_factors import questions_by_group
 from lexbench.runner.reuse import PrefixAnswers, cheapest_order
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import sample_faults
@@ -82,8 +83,13 @@ class LoadedModel:
         self._own_peak = machine.forget_peak(self._device)
         step, backend = cell.step, self.backend
         assert step.attention is not None, "a refused step is not measured"
-        if failed := self._preflight.failure(step.attention, step.length):
-            raise Refused(f"{cell.method} {failed}")
+        if step.groups and self._can.one_method:
+            raise Refused(
+                f"{cell.method} has a factor for each prompt, {backend.name} one for all: give task.factor=ceiling"
+            )
+        for length, attention in (step.groups or {step.length: step.attention}).items():
+            if failed := self._preflight.failure(attention, length):
+                raise Refused(f"{cell.method} {failed}")
         backend.attend(step.attention)
         if not self._can.remote:  # last of all: to attend drops the prompt that an earlier cell has left
             needed, free = min_memory_bytes(backend.model, step, backend.dtype), machine.free_bytes(self._device)
@@ -96,8 +102,23 @@ class LoadedModel:
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
         """Each question with its answer, in the order that takes least work.
 
-        Refused where answers go on from a prompt, and the model read in pieces is not the model read at once.
+        Questions of one group come together, under its Attention. Refused where answers go on from a prompt, and the
+        model read in pieces is not the model read at once.
         """
+        if not cell.step.groups:
+            return self._answers(cell, questions)
+        return self._answers_by_group(cell, questions)
+
+    def _answers_by_group(
+        self, cell: OpenCell, questions: Sequence[AnyQuestion]
+    ) -> Iterator[tuple[AnyQuestion, Answer]]:
+        for each, asked in questions_by_group(cell, questions):
+            if asked:
+                assert each.step.attention is not None, "a group has one"
+                self.backend.attend(each.step.attention)
+                yield from self._answers(each, asked)
+
+    def _answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
         attention = cell.step.attention
         assert attention is not None, "a refused step is not measured"
         goes_on = any(isinstance(question, Generate | Choose) for question in questions)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -108,6 +109,8 @@ class PlannedCell:
     """Whether it is only deferred: a plug-in failed, and may be mended."""
     is_foreseen: bool = False
     """Whether the refusal is what the task foresees: its questions decide when the cell is reached."""
+    groups: Mapping[int, Attention] = field(default_factory=dict)
+    """Attention of the questions up to each of these lengths, which differ; empty: all have `attention`."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from lexbench.core.record import Refused
 from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
 from lexbench.corpora import default_corpus, for_lengths
 from lexbench.methods.composition import deployed_config, deployment_of, drop_idle_settings, read_method
+from lexbench.methods.scaled import attention_of
 from lexbench.runner.cells import Component, MethodComponent
+from lexbench.taskkit import ceiling
 
 MAX_SAMPLES_PER_CELL = 1_000_000
 """Bound of n: all questions of a cell are in memory at once."""
@@ -77,8 +79,9 @@ class Job:
     ) -> "Job":
         """A job from configs, each with its `name`; ConfigError for whatever is wrong with them.
 
-        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual. Of
-        `corpus` None or without a name, the usual one of the longest length.
+        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual.
+        Where lengths are ceilings, the usual are 1, 2 and 4, or 1 where no method follows the prompts. Of `corpus` None
+        or without a name, the usual one of the longest length.
         With `price`, a method that follows the length also has a cell at the longest length within the trained one, set
         as for the longest length of all: what a deployment pays on short texts.
         """
@@ -90,12 +93,15 @@ class Job:
             raise ConfigError(
                 f"executor must be {' or '.join(known)}, got {executor!r}: this process, or a Ray cluster"
             )
-        tokens = _lengths(facts, lengths, _suite_or_default("multiples", tasks) if multiples is None else multiples)
+        entries = [entry for config in tasks for entry in suites.expand_suite(config)]
+        measured = [drop_idle_settings(each, facts) for each in methods]
+        if multiples is None:
+            of_ceilings = _multiples_of_ceilings(entries, measured, facts) if ceiling.are_ceilings(entries) else None
+            multiples = _suite_or_default("multiples", tasks, of_ceilings)
+        tokens = _lengths(facts, lengths, multiples)
         corpus = _corpus(corpus or {}, max(tokens))
         text = _build_corpus(corpus, tokens)
-        entries = [entry for config in tasks for entry in suites.expand_suite(config)]
         settled = [_resolve_task(_build_component("task", entry, corpus=text.obj), tokens) for entry in entries]
-        measured = [drop_idle_settings(each, facts) for each in methods]
         named = [_method(each, facts) for each in measured]
         place = _results_folder(results, facts.name)
         inside = [length for length in tokens if length <= facts.trained_length]
@@ -262,8 +268,11 @@ DEFAULT_RUN_SETTINGS: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 
 """Defaults of a run, if neither the user nor the suite sets them."""
 
 
-def _suite_or_default(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
-    """A setting as the suites have it: the outermost that state it, which must agree; else the usual value."""
+def _suite_or_default(name: str, tasks: Sequence[Mapping[str, Any]], usual: Any = None) -> Any:
+    """A setting as the suites have it: the outermost that state it, which must agree; else the usual value.
+
+    That is `usual`, or where it is None that of `DEFAULT_RUN_SETTINGS`.
+    """
     while tasks:
         stated = [config[name] for config in tasks if "suite" in config and name in config]
         if any(value != stated[0] for value in stated):
@@ -271,7 +280,29 @@ def _suite_or_default(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
         if stated:
             return stated[0]
         tasks = [part for config in tasks if "suite" in config for part in suites.suite_members(config)]
-    return DEFAULT_RUN_SETTINGS[name]
+    return DEFAULT_RUN_SETTINGS[name] if usual is None else usual
+
+
+CEILING_MULTIPLES = (1, 2, 4)
+"""Default ceilings of prompts with a factor each, over the trained length, where a method follows the length."""
+
+
+def _multiples_of_ceilings(
+    tasks: Sequence[Mapping[str, Any]], methods: Sequence[Mapping[str, Any]], model: Model
+) -> Sequence[float]:
+    """Default multiples of tasks whose length is a ceiling; 1 alone where prompts have no factor of their own."""
+    by_prompt = any(config["factor"] == ceiling.FACTOR_OF_PROMPT for config in tasks)
+    follows = any(_follows_length(read_method(config)[1], model) for config in methods)
+    return CEILING_MULTIPLES if by_prompt and follows else CEILING_MULTIPLES[:1]
+
+
+def _follows_length(method: Any, model: Model) -> bool:
+    """Whether a method is another one at the default ceilings of a model; not where it refuses one of them."""
+    try:
+        found = [attention_of(method, model, each * model.trained_length).as_data() for each in CEILING_MULTIPLES]
+    except Refused:
+        return False
+    return any(each != found[0] for each in found)
 
 
 def _build_component(noun: str, config: Mapping[str, Any], **inserted: Any) -> Component:

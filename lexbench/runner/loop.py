@@ -11,6 +11,7 @@ from lexbench.core.task import Tokenizer
 from lexbench.runner.answers import Answerer, MemoryPeak, sample_of_answer
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.clock import CellClock
+from lexbench.runner.prompt_factors import with_used_groups
 from lexbench.runner.questions import questions_of
 from lexbench.runner.run import RunState
 from lexbench.stats.invariants import score_keys_differ
@@ -37,6 +38,7 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
         keep(cell, refusal.reason)
         run.end_cell(cell)
         return
+    cell = with_used_groups(cell, questions)
     clock, finished, refused = CellClock(), False, False
     done: set[int] = set()
     try:

@@ -22,6 +22,7 @@ from lexbench.methods.scaled import attention_of, grows_with_length
 from lexbench.runner.cells import BackendFacts, Component, MethodComponent, OpenCell, PlannedCell, Workload
 from lexbench.runner.forecast import cell_workload, format_duration, operations_per_second, parameter_count
 from lexbench.runner.job import Job
+from lexbench.runner.prompt_factors import group_lengths
 from lexbench.runner.questions import outline_or_reason, questions_or_reason
 from lexbench.store.folder_faults import job_name
 from lexbench.store.store import Store
@@ -38,10 +39,12 @@ def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
     shortest where longer ones may be skipped. What is named twice is planned once. No question is written: cost and
     refusals are what the tasks foresee for the first seed.
     """
+    by_prompt = any(task.obj.factor_of_prompt for task in job.tasks)
     attentions = {
-        (method.label, length): _attention(method.obj, job.model, length)
+        (method.label, at): _attention(method.obj, job.model, at)
         for length in job.lengths
         for method in _methods(job, length)
+        for at in (group_lengths(job.model.trained_length, length) if by_prompt else [length])
     }
     steps: dict[tuple[str, str, int, int], PlannedCell] = {}
     for task in job.tasks:
@@ -58,6 +61,11 @@ def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
                     attention, no_attention = attentions[method.label, length]
                     if attention is not None:
                         attention, no_attention = _join_attention(attention, task, method, length)
+                    groups: Mapping[int, Attention] = {}
+                    if attention is not None and task.obj.factor_of_prompt:
+                        lengths = group_lengths(job.model.trained_length, length)
+                        made = {at: attentions[method.label, at] for at in lengths}
+                        groups, no_attention = _groups(made, task, method)
                     known = no_attention or unstated or job.too_long.get((task.label, length))
                     refused = known or foreseen
                     steps[method.label, task.label, length, seed] = PlannedCell(
@@ -72,6 +80,7 @@ def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
                         else cell_workload(job.model, outline, _reads_once(job, attention)),
                         retry=isinstance(refused, Deferred),
                         is_foreseen=known is None and foreseen is not None,
+                        groups=groups,
                     )
     return list(steps.values())
 
@@ -160,6 +169,22 @@ def _join_attention(
         return attention.merge_with(own), None
     except ConfigError as clash:
         return None, Refused(f"{method.label} cannot be combined with the positions of {task.label}: {clash}")
+
+
+def _groups(
+    made: Mapping[int, tuple[Attention | None, Refused | None]], task: Component, method: MethodComponent
+) -> tuple[Mapping[int, Attention], Refused | None]:
+    """A method's Attention for the prompts up to each length, with the task's; empty where all are one; or why not."""
+    found = dict[int, Attention]()
+    for length, (attention, refused) in made.items():
+        joined = None
+        if attention is not None:
+            joined, refused = _join_attention(attention, task, method, length)
+        if joined is None:
+            return {}, refused
+        found[length] = joined
+    differ = len({json.dumps(each.as_data(), sort_keys=True) for each in found.values()}) > 1
+    return found if differ else {}, None
 
 
 def _read_at_once(step: PlannedCell) -> int:
@@ -296,7 +321,7 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
             "begins_with": list(context_prefix(backend.tokenizer, uses_chat(backend.tokenizer))),
         },
         "method": step.method.identity,
-        "attention": step.attention.as_data() if step.attention else None,
+        "attention": _attention_data(step),
         "task": {**step.task.identity, "version": step.task.obj.edition},
         "corpus": {**corpus.identity, "fingerprint": corpus.fingerprint} if corpus else None,
         "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel}
@@ -325,6 +350,13 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
         step=step,
         weights_known=backend.weights_known,
     )
+
+
+def _attention_data(step: PlannedCell) -> Mapping[str, Any] | None:
+    """The Attention of a step as an identity holds it; of groups of questions each, by its length."""
+    if step.groups:
+        return {"groups": {str(length): each.as_data() for length, each in step.groups.items()}}
+    return step.attention.as_data() if step.attention else None
 
 
 def uses_corpus(task: Component) -> bool:

@@ -10,6 +10,7 @@ from lexbench.core.guard import plugin_guard
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Generate, Outline, Task, Tokenizer
 from lexbench.runner.cells import Component, OpenCell
+from lexbench.runner.prompt_factors import with_factors
 
 MAX_KEPT_TOKENS, MAX_KEPT_CELLS = 1 << 24, 64
 """Tokens (128 MiB) and cells whose questions are kept."""
@@ -98,9 +99,9 @@ def outline_or_reason(
 
 
 def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:
-    """The questions of a cell; Refused where there are none."""
+    """The questions of a cell, with the factors of their prompts where the task wants these; Refused without any."""
     step = cell.step
     made, refused = questions_or_reason(step.task, tokenizer, step.length, cell.n, step.seed)
     if refused:
         raise refused
-    return made
+    return with_factors(made, cell.trained_length, cell.length) if step.task.obj.factor_of_prompt else made

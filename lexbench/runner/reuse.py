@@ -121,7 +121,9 @@ class PrefixAnswers:
         """The answer of each question: taken from a longer text's scores, or from `ask`."""
         if self._about != (about := (cell.task, cell.seed)):
             self._about, self._known = about, {}
-        attention = json.dumps(cell.identity["attention"], sort_keys=True)
+        # Of a cell with groups of questions, the group's own.
+        own = cell.step.attention.as_data() if cell.step.attention else None
+        attention = json.dumps([cell.identity["attention"], own], sort_keys=True)
         held = [self._answer_from_longer(attention, question) for question in questions]
         given = ask([question for question, known in zip(questions, held, strict=True) if known is None])
         for question, known in zip(questions, held, strict=True):

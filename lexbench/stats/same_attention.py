@@ -12,6 +12,7 @@ trained length. Where no such cell is at hand, frequencies stay, and a compariso
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -68,6 +69,21 @@ def cell_functions(cells: Iterable[Cell]) -> dict[str, str]:
     }
 
 
+def unchanged_up_to(form: str) -> float:
+    """Tokens of the longest question that an attention of this form reads as the model itself does; inf: all."""
+    slots = json.loads(form)
+    unchanged = [up_to for up_to, each in _groups(slots).items() if not each]
+    return math.inf if not slots else max(unchanged, default=0)
+
+
+def _groups(slots: Slots) -> dict[int, Slots]:
+    """Attention of groups of questions by the tokens of the longest; empty where all have one."""
+    stated = slots.get("groups")
+    if not isinstance(stated, Mapping) or not all(name.isdecimal() for name in stated):
+        return {}
+    return {int(name): each for name, each in stated.items() if isinstance(each, Mapping)}
+
+
 def _model_key(cell: Cell) -> ModelKey:
     return cell.model, json.dumps(cell.identity.get("model"), sort_keys=True)
 
@@ -83,11 +99,14 @@ def _own_frequencies(cell: Cell) -> list[float] | None:
         return None
     if "file" in method or _starts_from_plain(method) or any(isinstance(each, list) for each in method.values()):
         return None
-    fitted, within = method.get("at") or cell.length, method.get("trained_length") or trained
+    stated, fitted, within = cell.identity["attention"], cell.length, method.get("trained_length") or trained
+    if groups := _groups(stated):
+        fitted, stated = min(groups.items(), key=lambda group: group[0])
+    fitted = method.get("at") or fitted
     if not (is_whole(fitted, 1) and is_whole(within, 1) and fitted <= within):
         return None
-    found = cell.identity["attention"].get("inv_freq")
-    return found if isinstance(found, list) and "layers" not in cell.identity["attention"] else None
+    found = stated.get("inv_freq")
+    return found if isinstance(found, list) and "layers" not in stated else None
 
 
 def _starts_from_plain(method: Any) -> bool:
@@ -113,11 +132,15 @@ def normal_form(slots: Slots, length: int, own: Sequence[float] | None, unscaled
     """The slots that change something among positions 0 to length - 1; {}: the model as it is.
 
     Args:
-        slots: as `Attention.as_data` gives them.
+        slots: as `Attention.as_data` gives them; or of groups of questions each, by the length of the longest.
         length: tokens.
         own: [rotated / 2] the model's own frequencies; None: not known.
         unscaled: whether a scale of 1 is the model's own.
     """
+    if groups := _groups(slots):
+        forms = {str(up_to): normal_form(each, up_to, own, unscaled) for up_to, each in groups.items()}
+        first = next(iter(forms.values()))
+        return first if all(each == first for each in forms.values()) else {"groups": forms}
     if "mixture" in slots:
         passes = [normal_form(each, length, own, unscaled) for each in slots["mixture"]]
         # Equal passes have equal logits, whose weighted sum is each of them.

@@ -1,6 +1,7 @@
 """The table of LongBench's paper, made from cells: published predictions give the published numbers."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ import pytest
 import lexbench
 from lexbench import Generate
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.method_key import MethodKey
 from lexbench.report.formats import grid_markdown
 from lexbench.report.longbench import longbench_grid, longbench_tables, rows_of
+from lexbench.report.notes import unchanged_prompts_sentence
 from lexbench.runner.cells import Component
 from lexbench.store.format import FinishedCell
 from tests.answerers import written
@@ -101,3 +104,11 @@ def test_methods_stand_apart_and_a_measured_data_set_covers_its_refusal(tmp_path
     assert found["yarn"].refused == {"qasper": "qasper refused"}
     assert {column: record.value for column, record in found["yarn"].rows["lcc"].items()} == {"all": 0.5, "4-8k": 0.5}
     assert found["yarn"].column_average("4-8k") == (50.0, 1) and found["yarn"].column_average("8k+")[1] == 0
+
+
+def test_prompts_that_are_read_as_by_none_are_counted_in_words() -> None:
+    ntk, yarn = MethodKey.of_method("ntk"), MethodKey.of_method("yarn")
+    assert unchanged_prompts_sentence([ntk], 24, 32, 256) == "24 of 32 prompts fit into 256 tokens, where ntk is none."
+    both = unchanged_prompts_sentence([ntk, yarn], 32, 32, 256)
+    assert both == "ntk and yarn are none for all 32 prompts: they fit into 256 tokens."
+    assert unchanged_prompts_sentence([ntk], 3, 3, math.inf) == "ntk is none for all 3 prompts."

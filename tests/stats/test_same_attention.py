@@ -42,7 +42,7 @@ from lexbench.methods.self_extend import SelfExtend
 from lexbench.methods.yarn import Yarn
 from lexbench.methods.yarn_paper import YarnPaper
 from lexbench.stats.pairs import PairedDifference, correct_by_holm
-from lexbench.stats.same_attention import attention_forms, cell_functions, normal_form
+from lexbench.stats.same_attention import attention_forms, cell_functions, normal_form, unchanged_up_to
 from tests.report.fake_run import cell
 
 LENGTH = 24
@@ -56,6 +56,22 @@ def at(length: int, method: str, given: dict[str, Any], attention: dict[str, Any
     made = cell("passkey", method, length, trained_length=LENGTH)
     stated = {"name": parse_label(method).bare, **given}
     return replace(made, identity={**made.identity, "method": stated, "attention": attention})
+
+
+def test_groups_of_questions_change_nothing_up_to_the_longest_that_is_unchanged() -> None:
+    slow = [each / 2 for each in OWN]
+    groups = {"24": {"inv_freq": OWN}, "48": {"inv_freq": slow}, "96": {"inv_freq": slow}}
+    found = at(96, "ntk", {"factor": None}, {"groups": groups})
+    form = attention_forms([found])[found.id]
+    assert json.loads(form) == {"groups": {**groups, "24": {}}}
+    assert unchanged_up_to(form) == LENGTH
+    same = at(96, "ntk", {"factor": None}, {"groups": {"24": {"inv_freq": OWN}, "48": {"inv_freq": OWN}}})
+    assert attention_forms([same]) == {same.id: "{}"} and unchanged_up_to("{}") == np.inf
+    assert unchanged_up_to(json.dumps({"inv_freq": slow})) == 0
+    strangers: list[Any] = [{"a": {}}, {"24": 3}, [1], {}]
+    for odd in strangers:
+        strange = at(96, "ntk", {"factor": None}, {"groups": odd})
+        assert unchanged_up_to(attention_forms([strange])[strange.id]) == 0
 
 
 @pytest.mark.parametrize("window", [1, 8, LENGTH - 1, LENGTH])

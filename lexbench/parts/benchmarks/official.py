@@ -30,6 +30,7 @@ from lexbench.parts.benchmarks.table import (
     BenchmarkRequest,
     Message,
 )
+from lexbench.taskkit import ceiling
 from lexbench.taskkit.longbench import Missing
 from lexbench.taskkit.prompt import bos_note, check_at_least, conversation_tokens, has_chat
 from lexbench.taskkit.scoring import score_written
@@ -74,6 +75,8 @@ class Official(Task):
         truncation: skip or middle; None: as officially.
         chat: whether to use the model's chat template; None: as officially, if the model has one.
         room: tokens to write; None: the official number.
+        factor: of a method that follows the length: `prompt`, that of each prompt with its answer; `ceiling`, that of
+            `length`, as a deployment has it.
     """
 
     form: ClassVar[tuple[str, ...]] = ("scorer", "room")
@@ -87,6 +90,7 @@ class Official(Task):
     truncation: str | None = None
     chat: bool | None = None
     room: int | None = None
+    factor: str = field(default=ceiling.FACTOR_OF_CEILING, metadata={"new": True})
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -97,6 +101,7 @@ class Official(Task):
         ):
             if value not in known:
                 raise ConfigError(f"{self.benchmark}'s {name} must be one of {', '.join(known)}, got {value}")
+        ceiling.check_factor_policy(self.benchmark, self.factor)
         check_at_least(self.benchmark, self, room=1)
         if self.template != type(self).template and self.benchmark != "infinitebench":
             raise ConfigError(
@@ -150,6 +155,11 @@ class Official(Task):
         except Refused as refusal:
             return Missing(refusal.reason)
 
+    @property
+    def factor_of_prompt(self) -> bool:
+        """Whether a method that follows the length is set for that of each prompt."""
+        return self.factor == ceiling.FACTOR_OF_PROMPT
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Benchmark, data, wording, template, over-long prompts, budget, scorer."""
         parts = [f"{self._chosen_benchmark.title}, {self._chosen_part}"]
@@ -165,6 +175,7 @@ class Official(Task):
                 f"at most {self.room or 'the official number of'} tokens written, greedy",
                 f"{self._chosen_benchmark.metric_of(self._chosen_part)}, {self.scorer} scorer",
                 bos_note(tokenizer, chat),
+                *([ceiling.FACTOR_NOTE] if self.factor_of_prompt else []),
             ]
         )
 
@@ -284,7 +295,8 @@ class Official(Task):
         value = self._chosen_benchmark.score(facts, text, self.scorer)
         name = f"{self._chosen_benchmark.metric_of(self._chosen_part)}_{self.scorer}"
         return replace(
-            score_written(question, answer, {name: value}, truncated=facts["cut"]), parts=tuple(facts["parts"])
+            score_written(question, answer, {name: value}, truncated=facts["cut"]),
+            parts=(*facts["parts"], *ceiling.factor_parts(facts)),
         )
 
     def uses_chat(self, tokenizer: Tokenizer) -> bool:

@@ -18,6 +18,7 @@ from lexbench import Generate, GenerateAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.parts.benchmarks.helmet_long import INFINITEBENCH_FILE_OF_PART
 from lexbench.parts.benchmarks.table import BENCHMARK_OF_NAME
+from lexbench.store.store import Store
 
 SMALL = 1500
 """Tokens for all of these examples."""
@@ -205,6 +206,23 @@ def test_a_copy_is_asked_in_its_own_words_and_a_right_answer_is_right(
         wrong = task.score(questions[0], said(" nothing that is asked for"))
         assert list(wrong.scores.values()) == [0.0]
         assert scorer in task.protocol(lexlet) and "sha256:" in task.protocol(lexlet)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_prompts_have_a_factor_each_but_for_prompts_that_are_made_for_a_length(
+    name: str, made: Callable[..., lexbench.Task], tmp_path: Path
+) -> None:
+    parameters = {**MADE[name][0](tmp_path), "name": name, "data": str(tmp_path), "room": 20}
+    settings: dict[str, Any] = {"lengths": [SMALL, 2 * SMALL], "n": 2, "backend": "chance", "price": False}
+    run = lexbench.run("lexlet", "ntk", parameters, results=tmp_path / "run", quiet=True, **settings)
+    own = name != "ruler_official"
+    assert made(name).factor_of_prompt == own
+    for each in Store(tmp_path / "run").load(run.cells):
+        trained = each.cell.trained_length
+        factors = [next(f for f in (1, 2, 4, 8, 16) if s.tokens <= f * trained) for s in each.samples]
+        assert [s.facts.get("factor") for s in each.samples] == (factors if own else [None] * len(factors))
+        assert [s.parts[-1] for s in each.samples if own] == [f"factor {f}" for f in factors if own]
+        assert each.cell.identity["task"].get("factor") == ("prompt" if own else None)
 
 
 @pytest.mark.parametrize("name", MADE)

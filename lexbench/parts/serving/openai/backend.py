@@ -67,7 +67,7 @@ class OpenAI(Completions, Backend):
 
     name = "openai"
     kernel = "server"
-    capabilities = Capabilities(remote=True)
+    capabilities = Capabilities(remote=True, one_method=True)
 
     def __init__(
         self,
