@@ -7,7 +7,19 @@ import pytest
 from lexbench.commands import main
 from lexbench.core import objects
 
-TASK = 'from lexbench import Task\n\n\nclass Own(Task):\n    """Ask nothing."""\n\n    def questions(self): ...\n'
+TASK = '''\
+from dataclasses import dataclass
+
+from lexbench import Task
+
+
+@dataclass(frozen=True)
+class Own(Task):
+    """Ask nothing."""
+
+    def questions(self, tokenizer, length, n, seed):
+        return []
+'''
 
 
 def test_a_task_has_its_file_and_a_suite_has_none(
