@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -200,7 +200,9 @@ class Arithmetic(Task):
         # Less than a term is left over: blank lines at the start, far from the question.
         blank = np.repeat(pieces.end, space % each)
         prompt = np.concatenate([frame.before, blank, *shots, question, frame.after])
-        return self._ask(pieces, prompt, room, results, index)
+        asked = self._ask(pieces, prompt, room, results, index)
+        places = len(asked.places) if isinstance(asked, ClassifyTokens) else 1
+        return replace(asked, shortcut=self._shortcut(pieces, results, len(frame.after), places))
 
     def _space(self, pieces: Pieces, frame: Frame, header: Whole, length: int) -> tuple[int, int]:
         """The room, and the tokens of all terms of the question; Refused where these hold none."""
@@ -261,6 +263,30 @@ class Arithmetic(Task):
         spans = np.maximum.accumulate(back) - np.minimum.accumulate(back)
         determined = np.flatnonzero(spans == self.numbers - 1)
         return int(determined[0]) if len(determined) else len(results)
+
+    def _shortcut(self, pieces: Pieces, results: Whole, after: int, places: int) -> tuple[tuple[int, float], ...]:
+        """Steps of a reader of the last terms, of whom all results that they leave are as likely.
+
+        Args:
+            pieces: of the lines.
+            results: the first number and all results.
+            after: tokens of the prompt behind the question.
+            places: results asked for, where all are shown.
+        """
+        digit, (_, each) = pieces.digits.shape[1], self._tokens(pieces)
+        last = after + len(pieces.equals)
+        known, guess = last + digit + each * (len(results) - 1), 1 / self.numbers
+        if self.shown:
+            sizes = np.zeros(places) if self.wrap else np.abs(np.diff(results)[-places:])
+            term = (last + pieces.steps.shape[1], float(np.mean(1 / (self.numbers - sizes))))
+            return (0, guess), term, (after + each, 1.0)
+        if self.wrap:
+            return (0, guess), (known, 1.0)
+        back = results[::-1]
+        spans = np.maximum.accumulate(back) - np.minimum.accumulate(back)
+        widened = np.flatnonzero(np.diff(spans)) + 1
+        terms = [(last + int(terms) * each, float(1 / (self.numbers - spans[terms]))) for terms in widened]
+        return (0, guess), *terms, (known, 1.0)
 
     def _line(self, pieces: Pieces, results: Whole, steps: Whole) -> Whole:
         """Tokens of a sum, up to its result."""

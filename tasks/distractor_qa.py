@@ -23,7 +23,7 @@ from lexbench import (
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import haystack, matching, people, squad_hotpot
+from lexbench.taskkit import haystack, matching, people, shortcuts, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
 from lexbench.taskkit.prompt import (
     FixedParts,
@@ -233,13 +233,20 @@ class DistractorQa(Task):
             place = int(rng.integers(self.options))
             values = [*values[:place], expected[0], *values[place : self.options - 1]]
             options = [tokenizer.encode(f" {value}").ids for value in values]
-            return fixed.choose(documents, case.cluster, options, place, facts)
+            choice = fixed.choose(documents, case.cluster, options, place, facts)
+            return shortcuts.once_read_or_struck_out(choice, max(self._needed_tokens(choice, fixed), default=None))
         if not self._official:
             shown = [*case.gold, cut, *(document for _, document in others)]
             named = (value for document in shown for value in document.alike if value != expected[0])
             facts["others"] = [form for value in named for form in people.accepted_forms(value)]
         chance = max(case.chance, 1 / whole) if self.needle and not self._official else case.chance
-        return fixed.write(documents, case.cluster, chance, facts)
+        question = fixed.write(documents, case.cluster, chance, facts)
+        return shortcuts.once_read(question, self._needed_tokens(question, fixed), case.chance)
+
+    def _needed_tokens(self, question: Generate | Choose, fixed: FixedCase) -> list[int]:
+        """Last tokens of the prompt from which on each document that holds the answer is read in whole."""
+        found = [shortcuts.tokens_from(question.prompt, document) for document in fixed.gold]
+        return [each for each in found if each is not None]
 
     def _fill_with_documents(
         self, tokenizer: Tokenizer, fixed: FixedCase, left: int

@@ -24,7 +24,7 @@ from lexbench import (
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import absence, haystack, key_scores, sampling
+from lexbench.taskkit import absence, haystack, key_scores, sampling, shortcuts
 from lexbench.taskkit.prompt import (
     FixedParts,
     bos_note,
@@ -362,15 +362,31 @@ class Niah(Task):
             if self.absent:
                 yield absence.ask(self, tokenizer, fixed, whole, name, fixed.present, facts)
             elif self.options:
-                yield fixed.choose(whole, name, *self._choices(tokenizer, seed, fixed, rest, text.more), facts)
+                choice = fixed.choose(whole, name, *self._choices(tokenizer, seed, fixed, rest, text.more), facts)
+                [needed] = self._needed_tokens(tokenizer, choice, fixed, others=bool(rest)) or [None]
+                yield shortcuts.once_read_or_struck_out(choice, needed)
             else:
                 question = fixed.write(whole, name, self._chance(len(rest) // self.values), facts)
+                places = self._needed_tokens(tokenizer, question, fixed, others=bool(rest))
+                question = shortcuts.once_read(question, places, self._chance(0))
                 size = len(fixed.values)
                 # In the control the right value is not in the text, so the wrong ones must not be either.
                 last = len(rest) - size if self.needle else -1
                 wrong = [rest[first : first + size] for first in range(0, last + 1, size)]
                 rng = self.rng("options", seed, fixed.index)
                 yield key_scores.with_options(question, tokenizer, wrong, self._draw_answer, rng)
+
+    def _needed_tokens(
+        self, tokenizer: Tokenizer, question: Generate | Choose, fixed: FixedNeedles, others: bool
+    ) -> list[int | None]:
+        """Last tokens of the prompt from which on each value is read, with its key where `others` are in the text."""
+        if not self.needle:
+            return []
+        told = np.repeat(fixed.keys, self.values) if others else fixed.values
+        return [
+            shortcuts.tokens_from(question.prompt, needle, tokenizer.encode(f" {each}").ids)
+            for needle, each in zip(fixed.needles, told, strict=True)
+        ]
 
     def _draw_answer(self, rng: np.random.Generator) -> list[str]:
         """Values of the kind, as many as an answer has."""

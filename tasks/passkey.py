@@ -21,7 +21,7 @@ from lexbench import (
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import absence, haystack, key_scores, matching, sampling
+from lexbench.taskkit import absence, haystack, key_scores, matching, sampling, shortcuts
 from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import (
     FixedParts,
@@ -157,6 +157,10 @@ class Passkey(Task):
                 found.append(absence.ask(self, tokenizer, each, whole, noise.name, len(needle) > 0, facts))
             else:
                 question = each.write(whole, noise.name, chance, {"expected": key, "depth": depth})
+                # The needle tells its key twice: who reads the second one needs no more.
+                told = tokenizer.encode(f" {key}").ids
+                needed = [shortcuts.tokens_from(question.prompt, needle, told)] if self.needle else []
+                question = shortcuts.once_read(question, needed, 1 / (9 * 10 ** (self.digits - 1)))
                 others = [[other] for other in keys if other != key] if self.needle else []
                 rng = self.rng("options", length, seed, each.index)
                 found.append(key_scores.with_options(question, tokenizer, others, self._draw_answer, rng))

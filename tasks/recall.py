@@ -114,17 +114,25 @@ class Recall(Task):
         queries = rng.choice(slots, pairs, replace=False, p=weights / weights.sum())
         # A view: what is written here stands in `rest`.
         rest[: slots * wide].reshape(slots, wide)[queries] = known
+        guess = max(
+            striking_out_accuracy(np.unique(known[:, -1], return_counts=True)[1].tolist()),
+            *_in_order(pairs, min(slots, N_SIMULATED_PLACES), self.power),
+        )
+        # Query and pair have the same size, so from the value to its place it is as far as from key to key.
+        needed = np.sort(known.size + wide * (queries - np.arange(pairs)) + self.key)
+        read = [
+            (tokens, share + (1 - share) * guess)
+            for tokens, share in zip(needed.tolist(), (np.arange(pairs) + 1) / pairs, strict=True)
+        ]
         return ClassifyTokens(
             index=index,
             cluster=str(index),
             tokens=np.concatenate([prefix, known.reshape(-1), rest]),
             places=len(prefix) + known.size + wide * np.sort(queries) + self.key,
             options=options,
-            guess=max(
-                striking_out_accuracy(np.unique(known[:, -1], return_counts=True)[1].tolist()),
-                *_in_order(pairs, min(slots, N_SIMULATED_PLACES), self.power),
-            ),
+            guess=guess,
             facts={"pairs": pairs},
+            shortcut=((0, guess), *read),
         )
 
     def _pairs(self, space: int, before: int) -> int:

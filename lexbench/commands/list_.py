@@ -1,6 +1,7 @@
 """`lexbench list`."""
 
 import argparse
+from pathlib import Path
 
 from lexbench.commands.command import Command
 from lexbench.core import objects, registry
@@ -19,7 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
-    """Print the names of a group, or of all groups, with one line on each."""
+    """Print the names of a group, or of all groups, with one line on each; of tasks also their files."""
     for folder in options.config_dir:
         registry.add_config_dir(folder, "--config-dir")
     for group in [options.group] if options.group else registry.REGISTRY_GROUPS:
@@ -33,9 +34,17 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 def _summary(group: str, name: str) -> str:
     """Line of the list for a name: its docstring's first line, or the fault of its yaml."""
     try:
-        return objects.docstring_summary(group, name)
+        said = objects.docstring_summary(group, name)
+        source = objects.source_file(group, name) if group == "task" else None
+        return f"{said} ({_shown_path(source)})" if source else said
     except ValueError as error:
         return f"(broken: {error})"
+
+
+def _shown_path(file: Path) -> Path:
+    """A file below the working folder from there, another by its whole path."""
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file
 
 
 COMMAND = Command(

@@ -241,12 +241,8 @@ def docstring_summary(group: str, name: str) -> str:
             listed = config[kind] if isinstance(config[kind], list) else [config[kind]]
             named = [str(part.get("name") if isinstance(part, Mapping) else part) for part in listed]
             return f"{kind}: " + ", ".join(dict.fromkeys(named))
-    if "file" in config:
-        source, cls = source_of({**config, "name": name}, group), None
-    elif "_target_" in config:
-        module, _, cls = present_path(str(config["_target_"])).rpartition(".")
-        source = source_of_module(module)
-    else:
+    source, cls = _source_and_class(group, name, config)
+    if source is None:
         return str(config.get("path") or "")
     if source.suffix != ".py" or not source.is_file():
         return f"(cannot be read: {source})"
@@ -264,3 +260,18 @@ def docstring_summary(group: str, name: str) -> str:
     own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))
     shown = f" [{own}]" if own and group in ("task", "corpus") else ""
     return (documented[0].splitlines()[0] if documented else "") + shown
+
+
+def source_file(group: str, name: str) -> Path | None:
+    """The file of the class that a yaml names; None for one that names others, or no class."""
+    return _source_and_class(group, name, read_named_config(group, name))[0]
+
+
+def _source_and_class(group: str, name: str, config: Mapping[str, Any]) -> tuple[Path | None, str | None]:
+    """The file of a yaml's class, and the name of the class where the yaml states it."""
+    if "file" in config:
+        return source_of({**config, "name": name}, group), None
+    if "_target_" in config:
+        module, _, cls = present_path(str(config["_target_"])).rpartition(".")
+        return source_of_module(module), cls
+    return None, None

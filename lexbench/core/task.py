@@ -28,6 +28,9 @@ class Question:
     """Document or haystack: questions of one cluster are not independent, so intervals resample clusters."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts for scoring and for readers: expected answer, depth, document."""
+    shortcut: tuple[tuple[int, float], ...] = ()
+    """Steps (tokens, accuracy), ascending from 0 tokens: expected accuracy of a perfect reader of so many last tokens
+    in front of the answer, or more, who guesses what they do not tell (`taskkit.shortcuts`). (): not stated."""
 
 
 @with_old_fields(room="max_new_tokens")

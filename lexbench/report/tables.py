@@ -109,7 +109,12 @@ def table_grid(table: Table) -> Grid:
         rows.append([row, *(value_entry(table.prices.get((row, length)), n=table.cell.n) for length in table.lengths)])
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = language_not_learned(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
-    below = [*floor_lines(columns), *([language_sentences(silent)] if silent else []), *_states(table)]
+    below = [
+        *floor_lines(columns),
+        *_shortcut_line(table),
+        *([language_sentences(silent)] if silent else []),
+        *_states(table),
+    ]
     of_prompts = any(map(_factors_of_prompts, table.parts.values()))
     below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns, median=of_prompts)]
     below += [*_unchanged_prompts_lines(table), *_unmeasured_line(table)]
@@ -162,6 +167,22 @@ def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
     floors = {head: next((_ngrams(each) for each in column if _ngrams(each)), "") for head, column in records.items()}
     if said := _joined_by_head({head: text for head, text in floors.items() if text}, "; "):
         yield f"For scale, on the same targets: {said}."
+
+
+def _shortcut_line(table: Table) -> Iterator[str]:
+    """Scores of a reader of the last tokens alone, by window, at the lengths where they are above chance."""
+    found: dict[int, dict[str, list[str]]] = {}
+    for length, shortcut in sorted(table.shortcuts.items()):
+        chance = max((record.chance for record in table.at(length) if record.chance), default=0.0)
+        if shortcut.accuracy > chance and (level := level_text(shortcut.accuracy)) != level_text(chance):
+            found.setdefault(shortcut.window, {}).setdefault(level, []).append(str(length))
+    told = [
+        f"the last {window}{'' if place else ' tokens alone'}: "
+        + ", ".join(f"{level} at {', '.join(lengths)}" for level, lengths in levels.items())
+        for place, (window, levels) in enumerate(sorted(found.items()))
+    ]
+    if told:
+        yield f"Reading {'; '.join(told)}."
 
 
 def _ngrams(record: Record) -> str:

@@ -30,6 +30,7 @@ from lexbench.runner.prompt_factors import questions_by_group
 from lexbench.runner.reuse import PrefixAnswers, cheapest_order
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import sample_faults
+from lexbench.stats.shortcuts import SHORTCUT_FACT
 from lexbench.store.checksum import with_checksum
 from lexbench.store.format import check_sample
 from lexbench.taskkit.asked import question_hash
@@ -147,10 +148,11 @@ def sample_of_answer(task: Task, tokenizer: Tokenizer, question: AnyQuestion, gi
         thought = {}
         if isinstance(given, GenerateAnswer) and (given.thought or given.thought_cut):
             thought = {"thought": given.thought, "thought_cut": given.thought_cut}
+        shortcut = {SHORTCUT_FACT: [list(step) for step in question.shortcut]} if question.shortcut else {}
         kept = replace(
             sample,
             prompt=question_excerpt(question, tokenizer),
-            facts={**sample.facts, **thought},
+            facts={**sample.facts, **thought, **shortcut},
             question=question_hash(question),
         )
         check_sample(kept)

@@ -18,6 +18,7 @@ from lexbench.stats.prices import price_rows
 from lexbench.stats.records import records_of
 from lexbench.stats.rescore import unmeasured_metrics
 from lexbench.stats.same_attention import attention_forms
+from lexbench.stats.shortcuts import Shortcut, shortcut_of_cell
 from lexbench.store.cell_rows import with_purposes
 from lexbench.store.format import FinishedCell
 
@@ -63,6 +64,8 @@ class Table:
     """Normal form of each cell's attention by cell id, where it is known: equal forms are one function."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
+    shortcuts: Mapping[int, Shortcut] = field(default_factory=dict)
+    """What a perfect reader of the last tokens scores, by length, where the task states it."""
     unmeasured: tuple[Metric, ...] = ()
     """Metrics of the task that a cell lacks, because its version, or its backend, did not tell them."""
 
@@ -118,6 +121,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
         entries = {place: records for place, records in every.items() if place[0] not in priced}
         known = {record.metric for records in entries.values() for record in records} - {None}
         unmeasured = tuple(dict.fromkeys(metric for each in placed.values() for metric in unmeasured_metrics(each)))
+        shortcuts = {place[1]: found for place, each in placed.items() if (found := shortcut_of_cell(each))}
         for metric in sorted(known, key=metrics.metric_sort_key) or [None]:
             name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals[about]) > 1 else None]))
             made.append(
@@ -139,6 +143,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,
                     states=states,
+                    shortcuts=shortcuts if metric == "accuracy" else {},
                     unmeasured=unmeasured,
                 )
             )

@@ -9,7 +9,7 @@ import numpy as np
 
 from lexbench.core.task import AnyQuestion
 
-UNASKED_FIELDS = ("index", "cluster", "facts", "floors", "bytes", "words", "answer", "guess", "chance")
+UNASKED_FIELDS = ("index", "cluster", "facts", "floors", "bytes", "words", "answer", "guess", "chance", "shortcut")
 """Fields for scoring and for readers, which a model does not see; a sample holds them itself, or what follows."""
 
 

@@ -108,10 +108,10 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(lexbench: Command, tmp_pat
 def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_no_text(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """22 of the 24 tasks have their data here: 50 samples each, but sliding reads windows."""
+    """21 of the 23 tasks have their data here: 50 samples each, but sliding reads windows."""
     suite = registry.read_named_config("task", "standard")
     tasks = [objects.build_object(entry, "task", corpus=corpus("synthetic")) for entry in suites.expand_suite(suite)]
-    assert len(tasks) == 24
+    assert len(tasks) == 23
 
     def never(*given: object) -> None:
         raise AssertionError("a plan writes no question and reads no text")
@@ -126,8 +126,8 @@ def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_n
     said = capfd.readouterr().err
     # by hand: sliding by a quarter of 4096 needs 1 + (2^20 - 4096) / 1024 windows of each document of 2^20 tokens
     windows = 1 + (2**20 - 4096) // 1024
-    tokens = 50 * (21 * (4096 + 2**20) + windows * 4096 + 2**20)
-    assert f"  44 cells, {tokens:,} tokens, about " in said
+    tokens = 50 * (20 * (4096 + 2**20) + windows * 4096 + 2**20)
+    assert f"  42 cells, {tokens:,} tokens, about " in said
     assert "(as planned; the questions decide)" in said
     assert "qa_hotpotqa 4096: no data\n" in said and said.count("refused") == 1
     assert "Error" not in said

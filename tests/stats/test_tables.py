@@ -339,6 +339,34 @@ def test_what_guessing_gives_is_said_where_it_is_known(chances: list[float | Non
     assert "Chance" not in exact  # guessing all of many places right is another chance
 
 
+def with_steps(each: FinishedCell, *steps: list[list[float]] | None) -> FinishedCell:
+    """The cell, whose samples state these steps of a reader of the last tokens."""
+    samples = [
+        replace(sample, facts={"shortcut": own} if own else {}) for sample, own in zip(each.samples, steps, strict=True)
+    ]
+    return replace(each, samples=samples)
+
+
+def test_what_the_last_tokens_alone_tell_is_said_where_it_is_above_chance() -> None:
+    """Trained at 256: 64 tokens are read of 128 and 256, and 256 of 512 and more; half is told by one sample of two."""
+    far, near = [[0, 0.1], [300, 1.0]], [[0, 0.1], [60, 1.0]]
+    cells = [with_steps(guessed(length, 0.1), far, near) for length in (256, 512)]
+    accuracy, exact = (markdown(table).splitlines() for table in build_tables([*cells, guessed(1024, 0.1)]))
+    assert [line.strip() for line in accuracy if line.startswith("Reading")] == [
+        "Reading the last 64 tokens alone: 0.55 at 256, 512."
+    ]
+    assert not any(line.startswith("Reading") for line in exact)
+    wide = with_steps(guessed(1024, 0.1), [[0, 0.1], [200, 1.0]], near)
+    [said] = [line for line in markdown(build_tables([*cells, wide])[0]).splitlines() if line.startswith("Reading")]
+    assert said == "Reading the last 64 tokens alone: 0.55 at 256, 512; the last 256: 1.00 at 1024."
+
+
+@pytest.mark.parametrize("steps", [None, [[0, 0.1]], [[0, 0.102], [250, 0.103]]])
+def test_nothing_is_said_of_a_task_that_states_none_or_none_above_chance(steps: list[list[float]] | None) -> None:
+    [accuracy, _] = build_tables([with_steps(guessed(512, 0.1), steps, steps)])
+    assert "Reading" not in markdown(accuracy)
+
+
 def test_the_chance_of_a_cell_is_the_mean_of_its_questions() -> None:
     each = guessed(256, 0.5)
     record, _ = records_of(replace(each, samples=[each.samples[0], replace(each.samples[1], chance=0.25)]))

@@ -5,7 +5,7 @@ scores. So the length's effect is that of the distance alone: each sample is the
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Generate, GenerateAnswer, Outline, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
-from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit import haystack, matching, sampling, shortcuts
 from lexbench.taskkit.people import OBJECT_WORD_LISTS
 from lexbench.taskkit.prompt import (
     FixedParts,
@@ -59,6 +59,8 @@ class Puzzle:
     facts: Mapping[str, Any] = field(default_factory=dict)
     further: Sequence["Puzzle"] = ()
     """Further questions behind the same text: of equal header and lines."""
+    telling: frozenset[int] | None = None
+    """Lines that tell the answer to whoever reads from the end and knows how puzzles are made; None: the needed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -211,19 +213,35 @@ class Spread(Task):
         self, tokenizer: Tokenizer, fixed: FixedPuzzle, body: list[Tokens], cluster: str, realised: list[float]
     ) -> Generate | Choose:
         puzzle = fixed.puzzle
+        # A line stands at its share of the filler, behind all earlier lines.
+        sizes = np.cumsum([0, *map(len, fixed.lines)])
+        filler, behind = len(body[0]) - int(sizes[-1]), sum(map(len, body)) + len(fixed.after)
+        places = [behind - round(depth * filler) - int(size) for depth, size in zip(realised, sizes, strict=False)]
+        steps = self.reader_steps(puzzle, places) if self.needle else ((0, puzzle.blind),)
         facts = {**puzzle.facts, "expected": list(puzzle.expected)}
         if len(puzzle.needed) == 1:
             facts["depth"] = realised[min(puzzle.needed)]
         chance = puzzle.chance if self.needle else puzzle.blind
         if not self.choose:
-            return fixed.write(body, cluster, chance, facts)
+            return replace(fixed.write(body, cluster, chance, facts), shortcut=steps)
         options = tuple(tokenizer.encode(f" {option}").ids for option in puzzle.options)
         if not options:
             raise Refused(f"{self._name} has no short list of answers to choose from: set task.choose=false")
         if len({len(option) for option in options}) > 1:
             raise Refused(f"{self._name}'s answers differ in tokens, and fewer are likelier: set task.choose=false")
         right = list(puzzle.options).index(puzzle.expected[0])
-        return fixed.choose(body, cluster, options, right, facts, chance)
+        return replace(fixed.choose(body, cluster, options, right, facts, chance), shortcut=steps)
+
+    def reader_steps(self, puzzle: Puzzle, places: Sequence[int]) -> shortcuts.Steps:
+        """Steps of a reader of the last tokens (`Question.shortcut`), where the text holds what is needed.
+
+        Args:
+            puzzle: of the question.
+            places: last tokens of the prompt from which on each line is read, descending.
+        """
+        guess = 1 / len(puzzle.options) if self.choose and puzzle.options else puzzle.blind
+        telling = puzzle.needed if puzzle.telling is None else puzzle.telling
+        return (0, guess), (max(places[line] for line in telling), 1.0)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""

@@ -22,7 +22,7 @@ from lexbench import (
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import absence, haystack, matching, sampling
+from lexbench.taskkit import absence, haystack, matching, sampling, shortcuts
 from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import (
     FixedParts,
@@ -289,13 +289,16 @@ class Associative(Task):
         if not self.options:
             # Any person of the text may be asked for; in the control the right one is none of these.
             chance = 1 / (1 + len(others) if self.needle else self.questions_per_text + len(fixed.unused))
-            return fixed.write(body, cluster, chance, facts)
+            question = fixed.write(body, cluster, chance, facts)
+            needed = [shortcuts.tokens_from(question.prompt, fixed.needle)] if self.needle else []
+            return shortcuts.once_read(question, needed, 1 / (1 + len(others) + len(fixed.unused)))
         # Wrong options are people of the text first, else a model could choose the only name that it has seen.
         wrong = [*(others if self.needle else []), *fixed.unused][: self.options - 1]
         right = int(rng.integers(self.options))
         names = [*wrong[:right], fixed.name, *wrong[right:]]
         options = [tokenizer.encode(f" {name}").ids for name in names]
-        return fixed.choose(body, cluster, options, right, facts)
+        choice = fixed.choose(body, cluster, options, right, facts)
+        return shortcuts.once_read_or_struck_out(choice, shortcuts.tokens_from(choice.prompt, fixed.needle))
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""

@@ -4,13 +4,13 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, ConfigError, Generate, Outline, Sample, Task, Tokenizer, Tokens
-from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit import haystack, matching, sampling, shortcuts
 from lexbench.taskkit.prompt import (
     FixedParts,
     check_at_least,
@@ -165,7 +165,11 @@ class CommonWords(Task):
         # One word after another, its own repetitions left out of the lines: any of the k that are still to name.
         unnamed = range(self.common, 0, -1)
         chance = math.prod(k * self.times / (listed - (self.common - k) * self.times) for k in unnamed)
-        return fixed.write([filler.tokens, *items], filler.name, chance, facts)
+        question = fixed.write([filler.tokens, *items], filler.name, chance, facts)
+        # An item is its number and its word, of which the word is read last.
+        ends = len(fixed.after) + np.cumsum([len(item) for item in items[::-1]])[::2][::-1]
+        steps = shortcuts.of_counts(order.tolist(), ends.tolist(), range(self.common))
+        return replace(question, shortcut=steps)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""

@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from lexbench import ConfigError, Generate, GenerateAnswer, Sample
 from lexbench.parts.benchmarks.spread import Puzzle, Spread, Words
-from lexbench.taskkit import matching
+from lexbench.taskkit import matching, shortcuts
 from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
@@ -87,6 +88,7 @@ class Counting(Spread):
                 header=PROMPT_HEADER,
                 lines=[LINE_TEMPLATE.format(name=names[each]) for each in rung],
                 needed=frozenset(np.flatnonzero(rung // 2 == pair).tolist()),
+                telling=frozenset(np.flatnonzero(rung == 2 * pair).tolist()),
                 ask=QUESTION_TEMPLATE.format(name=names[2 * pair]),
                 begin=ANSWER_BEGINNING.format(name=names[2 * pair]),
                 expected=[str(counts[2 * pair])],
@@ -97,6 +99,20 @@ class Counting(Spread):
             for pair in range(self.questions_per_text)
         ]
         return replace(asked[0], further=asked[1:])
+
+    def reader_steps(self, puzzle: Puzzle, places: Sequence[int]) -> shortcuts.Steps:
+        """Who has read a lines of a person and b of its partner names the likeliest count c of the person.
+
+        Its weight is C(c, a) C(most + 1 - c, b), as the lines stand in random order.
+        """
+        steps, counts = [(0, 1 / self.most)], range(1, self.most + 1)
+        own = partner = 0
+        for line in sorted(puzzle.needed, reverse=True):
+            told = line in (puzzle.telling or ())
+            own, partner = own + told, partner + (not told)
+            weights = [math.comb(count, own) * math.comb(self.most + 1 - count, partner) for count in counts]
+            steps.append((places[line], max(weights) / sum(weights)))
+        return tuple(steps)
 
     def plain(self, text: str) -> str:
         """The answer with digits for words."""

@@ -4,14 +4,14 @@ import bisect
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, ConfigError, Generate, Outline, Sample, Task, Tokenizer, Tokens
-from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit import haystack, matching, sampling, shortcuts
 from lexbench.taskkit.prompt import (
     FixedParts,
     check_at_least,
@@ -159,7 +159,11 @@ class FrequentWords(Task):
         )
         body = [filler.tokens, *(fixed.pieces[rank] for rank in order)]
         facts = {"expected": fixed.words[:N_ASKED_WORDS], "counts": counts[1:].tolist()}
-        return fixed.write(body, filler.name, _chance_of_first(counts[1:].tolist()), facts)
+        question = fixed.write(body, filler.name, _chance_of_first(counts[1:].tolist()), facts)
+        places = len(fixed.after) + np.cumsum([len(fixed.pieces[rank]) for rank in order[::-1]])[::-1]
+        words = np.flatnonzero(order)  # the dots are no word
+        steps = shortcuts.of_counts(order[words].tolist(), places[words].tolist(), range(1, N_ASKED_WORDS + 1))
+        return replace(question, shortcut=steps)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""

@@ -73,10 +73,12 @@ class ManyLabels(Spread):
         shown = [(thing, colour) for thing in things for colour in colours[thing][:-1]]
         order = [shown[each] for each in rng.permutation(len(shown))]
         asked = {"colour": colours[things[0]][-1], "thing": things[0]}
+        own = [place for place, (thing, _) in enumerate(order) if thing == things[0]]
         return Puzzle(
             header=PROMPT_HEADER,
             lines=[LINE_TEMPLATE.format(colour=colour, thing=thing, label=groups[thing]) for thing, colour in order],
-            needed=frozenset(place for place, (thing, _) in enumerate(order) if thing == things[0]),
+            needed=frozenset(own),
+            telling=frozenset(own[-1:]),
             ask=QUESTION_TEMPLATE.format(**asked),
             begin=ANSWER_BEGINNING.format(**asked),
             expected=[labels[0]],

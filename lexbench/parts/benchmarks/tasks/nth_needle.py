@@ -111,6 +111,7 @@ class NthNeedle(Spread):
             header=PROMPT_HEADERS[self.which],
             lines=[LINE_TEMPLATE.format(name=name, word=word) for name, word in said],
             needed=frozenset(own),
+            telling=frozenset({own[n]}),  # counted from the end, as a person says a known number of words
             ask=QUESTION_TEMPLATES[self.which].format(**filled),
             begin=ANSWER_BEGINNINGS[self.which].format(**filled),
             expected=[said[own[n]][1]],

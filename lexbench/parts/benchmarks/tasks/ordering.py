@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from lexbench import ConfigError, Generate, GenerateAnswer, Sample
 from lexbench.parts.benchmarks.spread import Puzzle, Spread, Words
-from lexbench.taskkit import matching
+from lexbench.taskkit import matching, shortcuts
 from lexbench.taskkit.people import FIRST_NAMES
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
@@ -87,6 +88,11 @@ class Ordering(Spread):
             chance=1 / math.factorial(self.asked),
             blind=1 / math.factorial(self.asked),
         )
+
+    def reader_steps(self, puzzle: Puzzle, places: Sequence[int]) -> shortcuts.Steps:
+        """Who reads the last k people guesses the order of the others."""
+        seen = sorted(places[line] for line in puzzle.needed)
+        return tuple((tokens, 1 / math.factorial(self.asked - k)) for k, tokens in enumerate([0, *seen]))
 
     def plain(self, text: str) -> str:
         """The answer with commas for "then" and arrows, without numbers."""

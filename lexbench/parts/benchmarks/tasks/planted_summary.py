@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from lexbench import (
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import haystack
+from lexbench.taskkit import haystack, shortcuts
 from lexbench.taskkit.longbench.metrics import rouge_l
 from lexbench.taskkit.perplexity import encoded_corpus
 from lexbench.taskkit.prompt import (
@@ -123,7 +123,11 @@ class PlantedSummary(Task):
         text = haystack.text_haystack(encoded_corpus(self.corpus, tokenizer), space, rng)
         body, realised = haystack.insert_needles(text, notes, depths, self.notes)
         chance = self.notes / float(np.prod([len(choices) for choices in SLOT_WORD_LISTS]))
-        return fixed.write([body], text.name, chance, {"expected": facts, "depths": realised})
+        question = fixed.write([body], text.name, chance, {"expected": facts, "depths": realised})
+        # Who has read k notes names these: F1 is 2 k / (notes + k).
+        places = sorted(place for note in notes if (place := shortcuts.tokens_from(question.prompt, note)))
+        steps = [(place, 2 * read / (self.notes + read)) for read, place in enumerate(places, start=1)]
+        return replace(question, shortcut=((0, chance), *steps))
 
     def _fixed_parts(
         self, tokenizer: Tokenizer, rng: np.random.Generator, length: int, index: int

@@ -24,7 +24,7 @@ from lexbench import (
     Tokenizer,
     Tokens,
 )
-from lexbench.taskkit import absence, haystack, key_scores, sampling
+from lexbench.taskkit import absence, haystack, key_scores, sampling, shortcuts
 from lexbench.taskkit.prompt import (
     FixedParts,
     check_at_least,
@@ -263,6 +263,10 @@ class VariableTracking(Task):
                 found.append(absence.ask(self, tokenizer, fixed, whole, body.name, fixed.present, facts))
             else:
                 question = fixed.write(whole, body.name, self._chance(), facts)
+                needed = [shortcuts.tokens_from(question.prompt, fixed.needles[chain][0])] if self.needle else []
+                question = shortcuts.once_read(
+                    question, needed, 1 / math.comb(26**VARIABLE_NAME_LETTERS, self.hops + 1)
+                )
                 # In the control the text lacks the asked chains, so the wrong options must not be in it either.
                 others, own = fixed.others if self.needle else [], self.rng("options", seed, fixed.index)
                 found.append(key_scores.with_options(question, tokenizer, others, self._draw_answer, own))

@@ -95,12 +95,14 @@ class Copy(Task):
         begin = np.concatenate([prefix, np.repeat(line, space - whole)])
         # From the second copy on; separators themselves are not asked for.
         repeated = np.arange(size + 1, whole)
+        guess = striking_out_accuracy(np.bincount(drawn).tolist())
         return ClassifyTokens(
             index=index,
             cluster=str(index),
             tokens=np.concatenate([begin, text]),
             places=len(begin) + repeated[repeated % (size + 1) != size],
             options=symbols,
-            guess=striking_out_accuracy(np.bincount(drawn).tolist()),
+            guess=guess,
             facts={"size": size, "commonest": float(np.bincount(drawn).max() / size)},
+            shortcut=((0, guess), (size + 1, 1.0)),
         )

@@ -76,10 +76,24 @@ class Parity(Task):
             prompt = np.concatenate([prefix, symbols[bits], equals])
             choices = (options[:1], options[1:])
             return Choose(
-                index=index, cluster=cluster, facts=facts, prompt=prompt, options=choices, expected=int(parities[-1])
+                index=index,
+                cluster=cluster,
+                facts=facts,
+                prompt=prompt,
+                options=choices,
+                expected=int(parities[-1]),
+                shortcut=((0, 1 / 2), (space - 1, 1.0)),  # without one bit either parity is as likely
             )
         blank = np.repeat(tokenizer.encode("\n").ids[-1:], space % each)
         lines = np.stack([symbols[bits], np.repeat(equals, len(bits)), symbols[parities]], axis=1)
         tokens = np.concatenate([prefix, blank, lines.reshape(-1)])
         places = np.arange(length - each * len(bits) + 2, length, each)
-        return ClassifyTokens(index=index, cluster=cluster, facts=facts, tokens=tokens, places=places, options=options)
+        return ClassifyTokens(
+            index=index,
+            cluster=cluster,
+            facts=facts,
+            tokens=tokens,
+            places=places,
+            options=options,
+            shortcut=((0, 1 / 2), (each, 1.0)),  # the parity before, the bit and the sign
+        )
