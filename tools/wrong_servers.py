@@ -353,30 +353,36 @@ class Exchanged(Fault):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.condition = threading.Condition()
-        self.waiting: dict[str, list[Any]] = {}
+        self.waiting: dict[str, dict[Any, Any]] = {}
 
-    def exchanged(self, kind: str, right: Any) -> Any:
-        """The other one's answer, or the own where none comes within 0.1 s."""
+    def exchanged(self, kind: str, ask: Callable[[], Any]) -> Any:
+        """The other one's answer, or the own where no other request comes within 0.1 s."""
         with self.condition:
-            if (other := self.waiting.pop(kind, None)) is not None:
-                swaps = self.rng.random() < self.share
-                other.append(right if swaps else other[0])
+            if (pair := self.waiting.pop(kind, None)) is not None:
+                place = 1
+                pair["swaps"] = self.rng.random() < self.share
                 self.condition.notify_all()
-                return other[0] if swaps else right
-            mine = self.waiting[kind] = [right]
-            self.condition.wait_for(lambda: len(mine) > 1, 0.1)
-            if len(mine) == 1:
-                self.waiting.pop(kind)
-            return mine[-1]
+            else:
+                place, pair = 0, {}
+                self.waiting[kind] = pair
+                if not self.condition.wait_for(lambda: "swaps" in pair, 0.1):
+                    self.waiting.pop(kind)
+        right = pair[place] = ask()
+        if not pair.get("swaps"):
+            return right
+        with self.condition:
+            self.condition.notify_all()
+            self.condition.wait_for(lambda: 1 - place in pair)
+        return pair[1 - place]
 
     def scores(self, tokens: Tokens, options: Tokens) -> list[float]:
         """Of the other request."""
-        right = super().scores(tokens, options)
-        return laid(self.exchanged("read", right), len(right))
+        row = self.exchanged("read", lambda: Fault.scores(self, tokens, options))
+        return laid(row, len(tokens) - 1 + len(options))
 
     def writes(self, tokens: Tokens, room: int, ends: Sequence[int]) -> tuple[Tokens, list[float]]:
         """Of the other request."""
-        new, nats = self.exchanged("write", super().writes(tokens, room, ends))
+        new, nats = self.exchanged("write", lambda: Fault.writes(self, tokens, room, ends))
         return new[:room], nats[:room]
 
 

@@ -16,7 +16,7 @@ from lexbench.parts.serving.openai.trial_texts import OPEN_ENDED_BEGINNINGS, UNR
 
 MAX_WRITTEN_READ_DIFFERENCE_NATS = 0.5
 """Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""
-MAX_PREFIX_RMS_NATS = 0.2
+MAX_PREFIX_RMS_NATS = 0.15
 """Root mean square, in nats, by which the first tokens of a long prompt may differ from the same ones alone."""
 N_PREFIX_TOKENS, MIN_PREFIX_TOKENS = 96, 48
 """Tokens of a beginning that is read alone, and the fewest that are enough."""
