@@ -15,7 +15,7 @@ from lexbench.parts.serving.openai.trials import (
     rank_by_reading,
 )
 
-N_TEXTS, N_DRAWN_TOKENS = 12, 8
+N_TEXTS, N_DRAWN_TOKENS = 16, 8
 """Texts that are asked together, and once more one by one; and tokens written behind each."""
 N_RANKED_TEXTS = 4
 """Texts whose new tokens are read, where the server names no other tokens beside them."""
