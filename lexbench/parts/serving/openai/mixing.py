@@ -54,12 +54,13 @@ def find_mixing(dialect: TrialRequests, length: int, at_once: int) -> tuple[str,
 
 
 def is_of_another(one: Drawn, own: Drawn, others: Sequence[Drawn]) -> bool:
-    """Whether a text parts from the right one by more than rounding: by a token of other nats, or, where none are told,
-    because it is the whole text behind another prompt."""
+    """Whether a text parts from the right one by more than rounding: it is the whole text behind another prompt, or the
+    first other token has other nats."""
     pairs = list(zip(one.tokens.tolist(), own.tokens.tolist(), strict=False))
     place = next((place for place, (a, b) in enumerate(pairs) if a != b), len(pairs))
     if place == len(pairs):
         return False
-    if place < min(len(one.ranked), len(own.ranked)):
-        return abs(one.ranked[place][0] - own.ranked[place][0]) > MAX_WRITTEN_READ_DIFFERENCE_NATS
-    return any(np.array_equal(one.tokens, other.tokens) for other in others)
+    if any(np.array_equal(one.tokens, other.tokens) for other in others):
+        return True
+    told = place < min(len(one.ranked), len(own.ranked))
+    return told and abs(one.ranked[place][0] - own.ranked[place][0]) > MAX_WRITTEN_READ_DIFFERENCE_NATS
