@@ -4,6 +4,7 @@ transformers fills in what config.json leaves out. What its code does without an
 (`ROTATES_IN_WINDOWS`, `SINK_MODEL_TYPES`); tests compare both with networks.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ LAYER_KIND_ENTRIES = ("layer_types", "layers_block_type", "attention_layers")
 """Entries of a config that hold the kind of each layer."""
 STATE_LAYER_KINDS = ("linear_attention", "mamba", "conv", "recurrent")
 """Kinds of layers that keep a state in place of keys."""
+ROPE_ENTRIES, LENGTH_KINDS = ("rope_scaling", "rope_parameters"), ("dynamic", "longrope", "su")
+"""Entries of a config that hold a scaling of RoPE, and types whose angles depend on the length of the prompt."""
 
 
 def attention_properties(stated: Mapping[str, Any]) -> dict[str, str]:
@@ -67,6 +70,13 @@ def has_full_attention(config: Mapping[str, Any]) -> bool:
     if stated.get("sliding_window") and stated.get("use_sliding_window") is not False:
         return bool(stated.get("max_window_layers") or stated.get("sliding_window_pattern"))
     return any(stated.get(name) for name in ("num_attention_heads", "n_head", "n_heads"))
+
+
+def turns_by_length(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json scales positions by the length of a prompt: then a beginning is read otherwise alone."""
+    text = config.get("text_config")
+    entries = {**config, **(text if isinstance(text, Mapping) else {})}
+    return any(f'"{kind}"' in json.dumps(entries.get(name)) for name in ROPE_ENTRIES for kind in LENGTH_KINDS)
 
 
 def _floats(entry: Any) -> Any:

@@ -1,6 +1,7 @@
 """Servers that are wrong from some length on: each is refused, or said to be one that cannot be judged."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from lexbench.parts.serving.openai import again
 from lexbench.parts.serving.openai.backend import OpenAI
 from lexbench.parts.serving.openai.constants import N_TOKENS, ConstantWatch
 from lexbench.parts.serving.openai.dialect import Abilities, Dialect
+from lexbench.parts.serving.openai.mixing import find_mixing
 from lexbench.parts.serving.openai.trial_texts import text_tokens
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, listing, serving, vllm
@@ -121,6 +123,43 @@ def test_numbers_that_hide_one_token_refuse_no_server() -> None:
     assert able.cut == "" and able.unknown == "whether it reads the whole of a long prompt"
 
 
+class Routed(Reader):
+    """All places of a long prompt are read wrongly, its beginning, too."""
+
+    def read(self, tokens: Sequence[int]) -> list[float]:
+        return Reader.read(replace(self, behind=0) if len(tokens) > self.behind else self, tokens)
+
+
+@pytest.mark.parametrize("name", UNSEEN_FAULTS)
+@pytest.mark.parametrize("form", ["vllm", "echo"])
+def test_what_stands_in_front_of_long_prompts_only_is_seen(form: str, name: str) -> None:
+    server = Routed(tokenizer=TOKENIZER, seed=3, **UNSEEN_FAULTS[name])
+    able = met(server.told_by(form), 384)
+    assert able.contradicts and "the first 96 tokens of a prompt of" in able.odd
+
+
+def test_a_floor_under_likelihoods_is_seen() -> None:
+    able = met(reader({"values": lambda row: [max(sorted(row)[len(row) // 10], value) for value in row]}, "echo"), 384)
+    assert able.contradicts and "nats, and none a lower one" in able.odd
+
+
+@pytest.mark.parametrize("wrong", [exchanging, of_another_request])
+def test_requests_that_are_mixed_up_are_seen_before_the_run(wrong: Any) -> None:
+    true = reader({}, "vllm")
+    dialect = Dialect(Near(true), "one", TOKENIZER, [1], TOKENIZER.vocabulary, False)
+    said, _ = find_mixing(dialect, 384, 2)
+    assert said == ""
+    mixed = wrong(true)
+
+    def counted(body: Body) -> Reply:
+        status, whole = scripted.replied(mixed, body)
+        return status, {**whole, "usage": {"prompt_tokens": len(body["prompt"])}}
+
+    dialect._server.answer = counted  # type: ignore[attr-defined]
+    said, _ = find_mixing(dialect, 384, 2)
+    assert said.endswith("it mixes requests up")
+
+
 @pytest.mark.parametrize("name", UNSEEN_FAULTS)
 def test_what_stands_in_front_of_every_prompt_is_said_to_need_a_reference(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -144,7 +183,7 @@ def test_a_server_is_tried_once_up_to_the_greatest_length_of_the_run() -> None:
         for _ in range(2):
             backend.attend(Attention())
         sizes = [len(body["prompt"]) + body["max_tokens"] for body in server.asked]
-        assert 380 <= max(sizes) <= 384 and len(sizes) < 30
+        assert 380 <= max(sizes) <= 384 and len(sizes) < 60
         backend.close()
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.thinking import THOUGHT_MARKERS, Form
 from lexbench.checkpoints.checkpoint import end_tokens, folder_of
-from lexbench.checkpoints.structure import has_full_attention
+from lexbench.checkpoints.structure import has_full_attention, turns_by_length
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
@@ -95,6 +95,7 @@ class OpenAI(Completions, Backend):
         self.check_settings({**given, "key_variable": key_variable}, model)
         self.model, self.dtype = model, dtype
         self._serves, self._slots = server_method(serves, serves_length, model)
+        self._serves_length = serves_length
         folder = self._folder = folder_of(model, weights=False)
         self.tokenizer = load_tokenizer(folder, model.bos)
         form = Form(chat, system, thinking, thought, prefill, tuple(markers))
@@ -183,7 +184,8 @@ class OpenAI(Completions, Backend):
         if self._longest >= MIN_TRIED_TOKENS:
             file = self._folder / "config.json"
             config = read_object(file, "download it again") if file.exists() else {}
-            self._dialect.try_at(self._longest, has_full_attention(config))
+            fixed = self._serves_length is None and not turns_by_length(config)
+            self._dialect.try_at(self._longest, has_full_attention(config), fixed, self._concurrency)
         self._tried_longest = True
         what = [self._dialect.able.unknown] if self._dialect.able.unknown else []
         what += ["whether a text or a second BOS stands in front of every prompt"]

@@ -214,11 +214,11 @@ class ChatDialect(Dialect):
             body["thinking_token_budget"] = self._form.thought
         return self._post_greedy("chat/completions", body)
 
-    def try_at(self, length: int, sees_all: bool = True) -> None:
+    def try_at(self, length: int, sees_all: bool = True, fixed_angles: bool = True, at_once: int = 1) -> None:
         """Try the server on messages that have, with template, thought and answer, about `length` tokens."""
         frame = self.tokenizer.frame(chat=True)
         around = len(frame.before) + len(frame.after) + TEMPLATE_TOLERANCE_TOKENS + self._form.thought
-        super().try_at(length - around, sees_all)
+        super().try_at(length - around, sees_all, fixed_angles, at_once)
 
     def _draw(self, tokens: Tokens, count: int, **likely: int) -> Drawn:
         """What the server writes to a message, its thought first."""

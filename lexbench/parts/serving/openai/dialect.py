@@ -12,6 +12,7 @@ from lexbench.core.task import Generate, Tokenizer, Tokens
 from lexbench.parts.serving.completions import MOST_OPTIONS, Continue, Continued, Losses
 from lexbench.parts.serving.openai.constants import ConstantWatch
 from lexbench.parts.serving.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
+from lexbench.parts.serving.openai.mixing import find_mixing
 from lexbench.parts.serving.openai.replies import (
     NextTokens,
     NoLikelihoods,
@@ -76,6 +77,8 @@ class Abilities:
     """Why the server's answers are not believed to be greedy; empty: they are."""
     cut: str = ""
     """Why the server is not believed to read whole prompts; empty: it is."""
+    mixed: str = ""
+    """Why the server is not believed to answer each request by its own prompt; empty: it is."""
     unknown: str = ""
     """What could not be judged at the greatest length; empty: all of it was."""
 
@@ -123,17 +126,22 @@ class Dialect:
         self._try_writing_and_reading(None)
         self._trying = False
 
-    def try_at(self, length: int, sees_all: bool = True) -> None:
+    def try_at(self, length: int, sees_all: bool = True, fixed_angles: bool = True, at_once: int = 1) -> None:
         """Try the server on prompts that have, with their answers, `length` tokens; `able` holds what is found.
 
         Args:
             length: tokens.
             sees_all: a layer of the model sees all keys, so that what is far back changes answers.
+            fixed_angles: its positions turn alike in short and in long prompts, so that a beginning is read alike.
+            at_once: requests in flight, as the run has them.
         """
         self._trying = True
         try:
-            self._try_writing_and_reading(length)
+            self._try_writing_and_reading(length, fixed_angles)
             if not (self.able.sampled or self.able.contradicts):
+                mixed, drawn = find_mixing(self, length, at_once)
+                self.able = replace(self.able, mixed=mixed, sampled=find_slips(drawn) or find_slips(self._drawn))
+            if not (self.able.sampled or self.able.contradicts or self.able.mixed):
                 cut, unknown = find_cut(self, length)
                 if cut and not sees_all:
                     cut, unknown = "", UNKNOWN_CUT
@@ -142,7 +150,7 @@ class Dialect:
         finally:
             self._trying = False
 
-    def _try_writing_and_reading(self, length: int | None) -> None:
+    def _try_writing_and_reading(self, length: int | None, prefix: bool = False) -> None:
         """Look for contradictions between what is written and what is read, and for answers that are not greedy."""
         able = self.able
         if able.sampled and able.odd:
@@ -151,7 +159,7 @@ class Dialect:
         if able.scoring or able.options:
             # At the greatest length each option reads the whole prompt again.
             places = (N_COMPARED_PLACES if length is None else 1) if able.options else 0
-            odd, contradicts = find_contradiction(self, text, able.scoring is not None, places)
+            odd, contradicts = find_contradiction(self, text, able.scoring is not None, places, prefix)
             if odd:
                 able = self.able = replace(able, scoring=None, options=False, odd=odd, contradicts=contradicts)
         if able.contradicts:
@@ -267,8 +275,15 @@ class Dialect:
         """Whether prompts are sent as ids."""
         return self.able.ids
 
+    @property
+    def tells_options(self) -> bool:
+        """Whether one request tells the likelihoods of many next tokens."""
+        return self.able.options
+
     def _check_whole(self) -> None:
-        """Refused if the server was seen to read a part of long prompts."""
+        """Refused if the server was seen to read a part of long prompts, or to exchange requests."""
+        if self.able.mixed:
+            raise Refused(f"{self._server.url} {self.able.mixed}: take another server, or another version of it")
         if self.able.cut:
             raise Refused(f"{self._server.url} {self.able.cut}: raise its context window, or take shorter lengths")
 

@@ -26,6 +26,8 @@ FILLING_WORDS = (
     *("answers", "small", "kitchen", "thunder", "without", "travels", "yellow", "evening", "station", "counts"),
 )
 """Words of a text without meaning, which fills a length."""
+N_REPEATED_WORDS = 4
+"""Words of a passage that is repeated at the end of a text."""
 FIRST_WORD = "Zebras"
 """Beginning of such a text, which is not among its words."""
 
@@ -48,6 +50,13 @@ def text_tokens(tokenizer: Tokenizer, length: int | None, end: str) -> Tokens:
         if len(found) <= length:
             return found
     return alone
+
+
+def repeating_texts(tokenizer: Tokenizer, length: int, count: int) -> list[Tokens]:
+    """Texts as `text_tokens`, each of which ends in another passage of `N_REPEATED_WORDS` words from its beginning."""
+    words = random.Random(0).choices(FILLING_WORDS, k=count * N_REPEATED_WORDS)
+    begins = range(0, len(words), N_REPEATED_WORDS)
+    return [text_tokens(tokenizer, length, " ".join(words[at : at + N_REPEATED_WORDS])) for at in begins]
 
 
 def _tokens(tokenizer: Tokenizer, text: str) -> Tokens:

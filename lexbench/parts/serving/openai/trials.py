@@ -4,18 +4,24 @@ whether it writes greedily, and whether it reads the whole prompt."""
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer, Tokens
-from lexbench.parts.serving.completions import Losses
+from lexbench.parts.serving.completions import MOST_OPTIONS, Losses
 from lexbench.parts.serving.openai.trial_texts import OPEN_ENDED_BEGINNINGS, UNRELATED_WORDS, text_tokens
 
 MAX_WRITTEN_READ_DIFFERENCE_NATS = 0.5
 """Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""
+MAX_PREFIX_RMS_NATS = 0.15
+"""Root mean square, in nats, by which the first tokens of a long prompt may differ from the same ones alone."""
+N_PREFIX_TOKENS, MIN_PREFIX_TOKENS = 96, 48
+"""Tokens of a beginning that is read alone, and the fewest that are enough."""
+MIN_FLOOR_TOKENS, MIN_FLOOR_SHARE = 8, 0.02
+"""Least likely tokens of a text, and share of its tokens, that are equally likely only below a floor."""
 MAX_MEDIAN_DIFFERENCE_NATS = 0.2
 """Nats by which the middle one of all these tokens may differ, with its sign: rounding moves as many up as down."""
 MIN_TOKEN_SPREAD_NATS = 0.01
@@ -65,6 +71,10 @@ class TrialRequests(Protocol):
     @property
     def takes_ids(self) -> bool:
         """Whether prompts are sent as ids."""
+
+    @property
+    def tells_options(self) -> bool:
+        """Whether one request tells the likelihoods of many next tokens."""
 
     def target_losses(self, tokens: Tokens, start: int) -> Losses:
         """NLL of tokens[start:]."""
@@ -126,7 +136,9 @@ def write_between_words(dialect: TrialRequests, length: int | None = None) -> Wr
     return WrittenText(tokens=tokens, written=written, firsts=firsts, drawn=drawn)
 
 
-def find_contradiction(dialect: TrialRequests, text: WrittenText, prompts: bool, options: int) -> tuple[str, bool]:
+def find_contradiction(
+    dialect: TrialRequests, text: WrittenText, prompts: bool, options: int, prefix: bool = False
+) -> tuple[str, bool]:
     """Words for likelihoods that cannot be those of the model that writes, and whether they contradict each other.
 
     Empty: none were seen. Each token, but for one of eight, must be as likely when it is read as it was when it was
@@ -137,15 +149,17 @@ def find_contradiction(dialect: TrialRequests, text: WrittenText, prompts: bool,
         text: that the server has written.
         prompts: ask for the likelihoods of the whole text.
         options: places at which to ask for the likelihood of a written token as an option of the next token.
+        prefix: read the beginning of the text alone, too.
     """
     tokens, written = text.tokens, text.written
     if len(text.firsts) < MIN_COMPARED_TOKENS:
         return "gives no log-probabilities of tokens that it writes, by which those of a prompt could be checked", False
-    found, rows = list[tuple[float, float]](), list[Losses]()
+    found, rows, said = list[tuple[float, float]](), list[Losses](), ""
     try:
         if prompts:
             rows.append(dialect.target_losses(tokens, 1))
             found += [(nats, float(rows[0][place - 1])) for place, _, nats in written]
+            said = _prefix_words(dialect, tokens, rows[0]) if prefix else ""
         for place, own, nats in [written[first] for first in text.firsts[-options:]] if options else []:
             among = np.unique(tokens[place : place + N_COMPARED_PLACES])
             rows.append(dialect.option_losses(tokens[:place], among))
@@ -154,7 +168,7 @@ def find_contradiction(dialect: TrialRequests, text: WrittenText, prompts: bool,
         raise
     except Refused as refusal:
         return f"does not give the likelihoods of a text that it has written itself ({refusal.reason})", False
-    said = next((said for row in rows if (said := _constant_words(row))), "") or _difference_words(found)
+    said = next(filter(None, map(_constant_words, rows)), "") or _difference_words(found) or said
     return said, bool(said)
 
 
@@ -165,7 +179,31 @@ def _constant_words(row: Losses) -> str:
         block = row[begin : begin + size]
         if np.ptp(block) < MIN_TOKEN_SPREAD_NATS:
             return f"gives all tokens the same likelihood, {abs(block[0]):.2f} nats"
+    floor = float(row.max(initial=0))
+    count = int((row == floor).sum())
+    if floor > 0 and count >= max(MIN_FLOOR_TOKENS, MIN_FLOOR_SHARE * len(row)):
+        return f"gives {count} of {len(row)} tokens the same likelihood, {floor:.2f} nats, and none a lower one"
     return ""
+
+
+def _prefix_words(dialect: TrialRequests, tokens: Tokens, losses: Losses) -> str:
+    """Words for a beginning that is less or more likely in a long prompt than alone; empty: as likely, or not known.
+
+    No token depends on what follows it. Of each eight tokens the one that differs most is left out, an outlier.
+    """
+    sizes = range(min(N_PREFIX_TOKENS, len(tokens) // 2), MIN_PREFIX_TOKENS - 1, -1)
+    size = next((size for size in sizes if dialect.can_send(tokens[:size])), None)
+    if size is None:
+        return ""
+    moved = np.sort(np.abs(losses[: size - 1] - dialect.target_losses(tokens[:size], 1)))
+    rms = float(np.sqrt(np.square(moved[: len(moved) - len(moved) // N_COMPARED_PLACES]).mean()))
+    if rms <= MAX_PREFIX_RMS_NATS:
+        return ""
+    return (
+        f"contradicts itself: the first {size} tokens of a prompt of {len(tokens)} have likelihoods that are {rms:.2f} "
+        "nats away from those of the same tokens alone, so it reads something else in front of long prompts, or by "
+        "another model"
+    )
 
 
 def _difference_words(found: Sequence[tuple[float, float]]) -> str:
@@ -224,7 +262,7 @@ def find_sampling(dialect: TrialRequests, length: int | None = None) -> tuple[st
             raise
         except Refused:
             return "", drawn
-        drawn += pair
+        drawn += [rank_by_reading(dialect, tokens, pair[0]), pair[1]]
         one, other = (each.tokens[:TRIAL_NEW_TOKENS].tolist() for each in pair)
         pairs = itertools.zip_longest(one, other)
         alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -238,6 +276,31 @@ def find_sampling(dialect: TrialRequests, length: int | None = None) -> tuple[st
         "temperature 0"
     )
     return said, drawn
+
+
+def rank_by_reading(dialect: TrialRequests, tokens: Tokens, drawn: Drawn) -> Drawn:
+    """The same new tokens with nats from being read, where the server names no other tokens beside them.
+
+    The first one is compared with tokens of the prompt as its options, where the server tells such.
+    """
+    if not len(drawn.tokens) or any(slip is not None for _, slip in drawn.ranked):
+        return drawn
+    try:
+        whole = np.concatenate([tokens, drawn.tokens]).astype(np.int64)
+        if not dialect.can_send(whole):
+            return drawn
+        read = dialect.target_losses(whole, len(tokens))
+        ranked: list[tuple[float, float | None]] = [(float(nats), None) for nats in read]
+        if dialect.tells_options:
+            options = np.unique(np.append(tokens[-MOST_OPTIONS + 1 :], drawn.tokens[0]))
+            losses = dialect.option_losses(tokens, options)
+            own = float(losses[np.searchsorted(options, drawn.tokens[0])])
+            ranked[0] = own, own - float(losses.min())
+    except Deferred:
+        raise
+    except Refused:  # it tells none
+        return drawn
+    return replace(drawn, ranked=ranked)
 
 
 def find_slips(drawn: Sequence[Drawn]) -> str:
