@@ -125,7 +125,7 @@ def test_a_difference_that_did_not_show_has_a_size_that_would_have_been_found(tm
     left = answers("none", [1, 1, 0, 0] * 4)
     other = answers("yarn", [0, 0, 1, 1] * 2 + [1, 1, 0, 0] * 2)
     [task] = sides(tmp_path, [left], [other]).tasks
-    assert task.smallest == pytest.approx(found_score(t.ppf(0.975, 15), 8 / 15, 16))
+    assert task.smallest is not None and task.smallest == pytest.approx(found_score(t.ppf(0.975, 15), 8 / 15, 16))
     assert verdict_text(task) == f"no difference found: one of {100 * task.smallest:.2g} points would have been found"
 
 
@@ -484,4 +484,4 @@ def test_shares_may_hide_as_much_as_skewed_noise_does(tmp_path: Path) -> None:
     [task] = sides(tmp_path, left, [answers("yarn", (0.5 + gaps).tolist())]).tasks
     error = np.std(gaps, ddof=1) / 4
     assert task.smallest is not None
-    assert task.smallest == pytest.approx(found_score(t.ppf(0.975, 0.75 * 4), 16 * error**2, 16), rel=1e-3)
+    assert task.smallest == pytest.approx(found_score(t.ppf(0.975, 0.75 * 4), 16 * float(error) ** 2, 16), rel=1e-3)

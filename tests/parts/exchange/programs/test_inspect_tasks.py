@@ -112,7 +112,7 @@ def test_a_model_of_transformers_scores_as_in_a_run(run: lexbench.Run, task: str
     log = evaluated(task, tmp_path, "hf/local", HF)
     assert values(log) == pytest.approx(recorded(run, task), rel=1e-12, abs=0) and len(log.samples) == SAMPLES
     outputs = {
-        sample.index: sample.output
+        sample.index: str(sample.output)
         for cell in run._finished_cells()
         if cell.cell.task == task
         for sample in cell.samples
