@@ -1,6 +1,6 @@
 """What a run says of 40 wrong servers and 40 true ones, drawn before any was tried (`planted_lists.tar.gz`).
 
-    python -m tools.wrong_servers                       # writes results/benchmarks/wrong_servers.json and .md
+    python -m tools.wrong_servers                       # verdicts in results/benchmarks/wrong_servers.json
     python -m tools.wrong_servers --only 'S25;S26;true'  # tries these again, keeps the verdicts of the others
 
 Behind each server is transformers' lexlet with NTK of factor 2 (`tools/serving.py`), in vLLM's dialect (V) or in that
