@@ -141,7 +141,15 @@ def completion(tokens: int, choice: Body, **more: Any) -> Body:
 def vllm(
     written: Sequence[int] = (), fingerprint: str = "vllm-0.30.0-abc", ends: bool = True
 ) -> Callable[[Body], Reply]:
-    """Answers as vLLM does: `written` is what it writes, and then an end token, if it `ends`."""
+    """Answers as vLLM does: `written` is what it writes, and then an end token, if it `ends`.
+
+    The first token of `written` is the likeliest, wherever it is read.
+    """
+
+    first = written[0] if len(written) else 5
+
+    def cost(tokens: Sequence[int], place: int) -> float:
+        return nll(tokens, place) / (100 if int(tokens[place]) == first else 1)
 
     def answer(body: Body) -> Reply:
         tokens = body["prompt"]
@@ -155,16 +163,16 @@ def vllm(
             choice = {"token_ids": ids, "finish_reason": "stop" if stopped else "length"}
             if body.get("logprobs"):
                 ids = choice["token_ids"] = ids or [5]
-                choice["logprobs"] = {"token_logprobs": [-nll([*tokens, ids[0]], len(tokens))]}
+                choice["logprobs"] = {"token_logprobs": [-cost([*tokens, ids[0]], len(tokens))]}
         if "prompt_logprobs" in body:
             choice["prompt_logprobs"] = [
                 None,
-                *({str(tokens[p]): {"logprob": -nll(tokens, p), "rank": 1}} for p in range(1, len(tokens))),
+                *({str(tokens[p]): {"logprob": -cost(tokens, p), "rank": 1}} for p in range(1, len(tokens))),
             ]
         if options := body.get("logprob_token_ids"):
             if len(options) > 128 or body["logprobs"] != len(options):
                 return 400, {"error": {"message": "logprobs must equal len(logprob_token_ids)"}}
-            row = {f"token_id:{option}": -nll([*tokens, option], len(tokens)) for option in options}
+            row = {f"token_id:{option}": -cost([*tokens, option], len(tokens)) for option in options}
             choice["logprobs"] = {"tokens": ["token_id:5"], "top_logprobs": [{"token_id:5": -9.5, **row}]}
         return 200, completion(len(tokens), choice, system_fingerprint=fingerprint)
 

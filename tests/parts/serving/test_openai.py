@@ -39,7 +39,7 @@ TOKENS = np.append(0, TOKENIZER.encode(TEXT * 4).ids)[:100]
 OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 4, 2, 4))
 KEY = "sk-very-secret-0123456789"
 LISTED = listing("one", **scripted.VLLM)
-TRIALS = 25
+TRIALS = 29
 """Requests by which a backend finds out what a server like vLLM understands."""
 
 
