@@ -590,8 +590,6 @@ class Run:
     refused: dict[tuple[str, int], str]
     """Reason of each cell without a score, of kind and length."""
     scored: set[tuple[str, int]]
-    marks: list[str]
-    """Notes in records and tables beyond those of the base engine's."""
     seconds: float
 
 
@@ -606,10 +604,8 @@ def tried(fault: Fault) -> Run:
     kinds = {"last_segment": "read", "passkey": "write"}
     refused = {(kinds[one["task"]], one["length"]): one["refused"] for one in lines if one["refused"]}
     scored = {(kinds[one["task"]], one["length"]) for one in lines if one["value"] is not None}
-    text = printed + json.dumps(lines)
-    marks = [UNJUDGED] if UNJUDGED in text else []
     refused = {cell: reason.replace(url, "URL") for cell, reason in refused.items()}
-    return Run(code, printed.replace(url, "URL"), refused, scored, marks, time.process_time() - begun)
+    return Run(code, printed.replace(url, "URL"), refused, scored, time.process_time() - begun)
 
 
 def verdict(row: Row, fault: Fault, run: Run) -> tuple[str, str]:
@@ -623,7 +619,7 @@ def verdict(row: Row, fault: Fault, run: Run) -> tuple[str, str]:
     if not fault.changed:
         return "void", "no request of the run's cells was changed"
     reasons = [run.refused.get(cell, "") for cell in sorted(fault.changed)]
-    if row.unjudged and UNJUDGED in run.marks:
+    if row.unjudged and UNJUDGED in run.printed:
         return "seen", UNJUDGED
     left = [f"{kind} {length}" for kind, length in sorted(fault.changed & run.scored)]
     if left or not all(SERVER_REASON.search(each) and not OTHER_REASON.search(each) for each in reasons):
@@ -643,8 +639,8 @@ def measured(name: str) -> dict[str, Any]:
         hit = sorted(f"{kind} {length}" for kind, length in fault.changed)
     else:
         run, about, hit = tried(true_servers()[name]()), {"mode": name.removeprefix("true ")}, []
-        said = "refused" if run.refused or run.marks or len(run.scored) != 2 * len(LENGTHS) else "held"
-        why = "; ".join(dict.fromkeys([*run.refused.values(), *run.marks]))
+        said = "refused" if run.refused or len(run.scored) != 2 * len(LENGTHS) else "held"
+        why = "; ".join(dict.fromkeys(run.refused.values()))
     return {**about, "verdict": said, "why": why, "affected": hit, "seconds": round(run.seconds, 1)}
 
 

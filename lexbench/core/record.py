@@ -21,6 +21,8 @@ class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
         self.reason = reason
 
 
+SERVER_KERNEL = "server"
+"""Kernel of a cell that a server answers: what it puts in front of a prompt is not seen."""
 NOTHING_MEASURED = 3
 """Exit code of a run all of whose cells are refused."""
 

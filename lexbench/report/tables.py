@@ -7,7 +7,7 @@ from typing import Any
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
-from lexbench.core.record import Record
+from lexbench.core.record import SERVER_KERNEL, Record
 from lexbench.report.abilities import ability_sentence
 from lexbench.report.formats import grid_markdown, markdown_heading
 from lexbench.report.grid import (
@@ -72,6 +72,10 @@ Score at this length over the score at the shortest one, minus 1, on the same qu
 and the model does not mind it, -100 % where nothing is left. *At its floor*: the score at the shortest length has an
 interval that reaches chance.
 """
+SERVER_NOTE = (
+    "Whether the server puts a text or a second BOS in front of every prompt cannot be judged without a reference: "
+    "lexbench identify."
+)
 NAME_OF_FLOOR = {"bigram": "counting word pairs", "unigram": "counting words", "uniform": "guessing"}
 """Models without context that a loss is compared with, in words."""
 COLLAPSE_LEGEND = """\
@@ -118,6 +122,7 @@ def table_grid(table: Table) -> Grid:
     of_prompts = any(map(_factors_of_prompts, table.parts.values()))
     below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns, median=of_prompts)]
     below += [*_unchanged_prompts_lines(table), *_unmeasured_line(table)]
+    below += [SERVER_NOTE] if table.cell.kernel == SERVER_KERNEL else []
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
 
 

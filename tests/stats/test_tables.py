@@ -483,3 +483,11 @@ def test_a_cell_without_the_bytes_of_its_texts_has_no_bits_per_byte_and_no_other
     assert [(each.metric, each.value, each.low, each.uniform) for each in bits.of(parse_label("none"))] == [
         ("bits_per_byte", None, None, None)
     ]
+
+
+def test_a_table_of_a_server_says_what_cannot_be_judged_of_it(tmp_path: Path) -> None:
+    cells = [finished("passkey", "none", length) for length in (256, 512)]
+    served = [replace(each, cell=replace(each.cell, backend="openai", kernel="server")) for each in cells]
+    for found, said in ((served, True), (cells, False)):
+        [text] = {"\n".join(table_grid(table).below) for table in build_tables(found) if table.metric == "accuracy"}
+        assert ("cannot be judged without a reference" in text) is said

@@ -18,7 +18,7 @@ from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object
 from lexbench.core.model import Model
-from lexbench.core.record import Deferred, Refused
+from lexbench.core.record import SERVER_KERNEL, Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Generate
 from lexbench.methods.composition import method_config, read_method
 from lexbench.methods.scaled import attention_of
@@ -66,7 +66,7 @@ class OpenAI(Completions, Backend):
     """
 
     name = "openai"
-    kernel = "server"
+    kernel = SERVER_KERNEL
     capabilities = Capabilities(remote=True, one_method=True)
 
     def __init__(
