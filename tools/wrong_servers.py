@@ -1,13 +1,15 @@
 """What a run says of 40 wrong servers and 40 true ones, drawn before any was tried (`planted_lists.tar.gz`).
 
-    python -m tools.wrong_servers                       # verdicts in results/benchmarks/wrong_servers.json
+    python -m tools.wrong_servers                       # verdicts in wrong_servers.json and results/benchmarks
     python -m tools.wrong_servers --only 'S25;S26;true'  # tries these again, keeps the verdicts of the others
+
+The page is written once all 80 have a verdict.
 
 Behind each server is transformers' lexlet with NTK of factor 2 (`tools/serving.py`), in vLLM's dialect (V) or in that
 of `echo` (E). From a length on (S: 121 tokens, M: 240, G: 490, A: any) it does one thing wrong. A cell is affected
 where the server answered one of its requests otherwise than the healthy engine would. Seen: no affected cell has a
 score, and the reason is the server's likelihoods, writing, prompts or answers; where the row says N, that what is in
-front of every prompt cannot be judged is enough, if it stands in the records. Believed: not seen. Void: no cell is
+front of every prompt cannot be judged is enough, if it stands below the tables. Believed: not seen. Void: no cell is
 affected.
 """
 
@@ -37,7 +39,9 @@ from tools import serving
 from tools.rope_faults import ResumedPrefix
 from tools.serving import LEXLET, Engine, Tokens
 
-RECORD = Path("results/benchmarks/wrong_servers.json")
+RECORD, PAGE = Path("wrong_servers.json"), Path("results/benchmarks/wrong_servers.md")
+BELIEVED_BEFORE = ("S16", "S17", "S19", "S20", "S21", "S22", "S24", "S27", "S29", "S34", "S36", "S40")
+"""Rows that were believed at 706a77b2, before anything was mended by this list."""
 SINCE = {"A": 0, "S": 121, "M": 240, "G": 490}
 LENGTHS = (128, 256, 512)
 NEW_TOKENS = 10
@@ -644,6 +648,51 @@ def measured(name: str) -> dict[str, Any]:
     return {**about, "verdict": said, "why": why, "affected": hit, "seconds": round(run.seconds, 1)}
 
 
+def page(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The record, of the verdicts by name."""
+    wrong, right = [each for each in found if each in ROWS], [each for each in found if each not in ROWS]
+    believed = [each for each in wrong if found[each]["verdict"] != "seen"]
+    refused = [each for each in right if found[each]["verdict"] != "held"]
+    names = ", ".join(believed) or "none"
+    return "\n".join(
+        [
+            "# 40 wrong servers and 40 true ones",
+            "",
+            f"    python -m tools.wrong_servers        # {time.strftime('%Y-%m-%d')}, a CPU, one thread",
+            "",
+            f"**Believed: {len(believed)} of {len(wrong)} wrong ones ({names}); refused: {len(refused)} of "
+            f"{len(right)} true ones.** The aim was at most 1, and none.",
+            "",
+            "The list was drawn before anything was mended (`servers.md` in `planted_lists.tar.gz`); each row is a "
+            "server of lexlet with NTK of factor 2, asked once by the list's command: `task=[last_segment,passkey] "
+            "lengths=[128,256,512] n=12`.",
+            "",
+            f"- At 706a77b2, before mending by this list, {len(BELIEVED_BEFORE)} of 40 were believed: "
+            f"{', '.join(BELIEVED_BEFORE)}; 20 true ones were tried, none was refused.",
+            "- Not blind: S27 and S29 (which draw by chance) were tried several times while they were mended, S17, "
+            "S20, S21, S22, S24, S34, S36 and S40 once or twice. The server of S29 was put right, too: it paired "
+            "requests only once they were answered. In S07 "
+            "and S09 the first token that is kept has -2.0, which the list does not say.",
+            "- S16 and S19 (the same text or a second BOS in front of everything) contradict nothing. They count as "
+            "seen, as a line below the tables says that this cannot be judged without a reference; it stands in no "
+            "record, which the list asks for, too, and below the tables of true servers as well.",
+            "- A row counts as void where no request of its cells was answered otherwise, and then as believed.",
+            "",
+            "| row | mode | dialect | from | verdict | why |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *(
+                f"| {name} | {one['mode']} | {one['dialect']} | {one['since']} | {one['verdict']} | {one['why']} |"
+                for name, one in sorted((each, found[each]) for each in wrong)
+            ),
+            "",
+            "| true server | verdict |",
+            "| --- | --- |",
+            *(f"| {found[each]['mode']} | {found[each]['verdict']} |" for each in sorted(right)),
+            "",
+        ]
+    )
+
+
 def main() -> None:
     """Try the servers, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -661,6 +710,9 @@ def main() -> None:
         known: Mapping[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
         asked.out.write_text(json.dumps({**known, name: found}, indent=1, sort_keys=True) + "\n")
         print(f"| {name} | {found['mode']} | {found['verdict']} | {found['why']} | {found['seconds']}", flush=True)
+    known = json.loads(asked.out.read_text())
+    if len(known) == len(ROWS) + len(true_servers()):
+        PAGE.write_text(page(known))
 
 
 if __name__ == "__main__":
