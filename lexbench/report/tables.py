@@ -37,13 +37,14 @@ from lexbench.report.wording import (
     escape_markdown,
     format_record_value,
     format_signed,
+    found_words,
     level_text,
     metric_label,
 )
 from lexbench.stats import metrics, positions
 from lexbench.stats.differences import Difference, Differences, usual_counts
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES, language_not_learned
-from lexbench.stats.gain import Gain, first_harmful_length
+from lexbench.stats.gain import Gain, first_harmful_length, smallest_found_step
 from lexbench.stats.length_effect import LengthEffect
 from lexbench.stats.records import number_sort_key
 from lexbench.stats.same_attention import unchanged_up_to
@@ -386,13 +387,18 @@ def gain_grid(table: Table, found: Sequence[Gain]) -> Grid:
     shortest, *others = table.lengths
     places = {(each.method, each.length): each for each in found}
     rows: list[Line] = []
+    sizes: list[float | None] = []
     for row in table.methods:
         base = table.entries.get((row, shortest))
         level = f"{base.value:.3f}" if base and base.value is not None else "no value"
-        hurts = first_harmful_length([each for each in found if each.method == row])
+        own = [each for each in found if each.method == row]
+        hurts = first_harmful_length(own)
+        sizes += [] if hurts else [smallest_found_step(own)]
         gains = [_gain(places.get((row, length)), shortest) for length in others]
         rows.append([row, level, *gains, str(hurts or "never")])
-    return Grid(head=["method", f"NLL at {shortest}", *_heads(table)[1:], "hurts from"], rows=rows)
+    known = list(filter(None, sizes))
+    below = [f"*Never*: {found_words(max(known), 'nll', 'a loss')} from one length to the next."] if known else []
+    return Grid(head=["method", f"NLL at {shortest}", *_heads(table)[1:], "hurts from"], rows=rows, below=below)
 
 
 def _gain(each: Gain | None, shortest: int) -> GridEntry:
