@@ -1,6 +1,7 @@
 """Metrics that a task states, by the task's name."""
 
 import functools
+from collections.abc import Iterable
 
 from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
@@ -20,8 +21,13 @@ def metrics_of_task(name: str) -> tuple[Metric, ...]:
             found = tuple(getattr(objects.class_of(registry.read_named_config("task", name), "task"), "metrics", ()))
     except (ConfigError, Refused, OSError):
         return ()
-    declare_metrics(each for each in found if each.name != "accuracy")
+    declare_own(found)
     return found
+
+
+def declare_own(found: Iterable[Metric]) -> None:
+    """Make the metrics of a task known; many tasks have an accuracy. ConfigError where another one has a name."""
+    declare_metrics(each for each in found if each.name != "accuracy")
 
 
 def metric_of_task(metric: str | None, task: str) -> Metric | None:

@@ -18,6 +18,7 @@ from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
 from lexbench.corpora import default_corpus, for_lengths
 from lexbench.methods.composition import deployed_config, deployment_of, drop_idle_settings, read_method
 from lexbench.methods.scaled import attention_of
+from lexbench.metrics.of_task import declare_own
 from lexbench.runner.cells import Component, MethodComponent
 from lexbench.taskkit import ceiling
 
@@ -308,6 +309,8 @@ def _follows_length(method: Any, model: Model) -> bool:
 def _build_component(noun: str, config: Mapping[str, Any], **inserted: Any) -> Component:
     name = str(config["name"])
     built = objects.build_object(config, noun, **inserted)
+    if noun == "task":
+        declare_own(getattr(built, "metrics", ()))
     return Component(name, built, objects.instance_label(built, name, noun))
 
 

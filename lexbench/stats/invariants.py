@@ -28,9 +28,12 @@ from numpy.typing import NDArray
 from lexbench.core import registry
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
+from lexbench.core.metric import SHARE_RANGE
 from lexbench.core.record import Cell, Sample
 from lexbench.core.text import plain_text
 from lexbench.core.values import is_whole
+from lexbench.metrics import metric_named
+from lexbench.metrics.of_task import metrics_of_task
 from lexbench.stats.metrics import is_score
 from lexbench.store.format import FinishedCell
 
@@ -59,7 +62,9 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
         return
     for name, value in sample.scores.items():
         if not is_possible_amount(name, value):
-            yield f"{name} {value:g}, which must be {'in [0, 1]' if is_score(name) else 'finite'}"
+            least, most = possible_range(name)
+            within = "finite" if math.isinf(most) else f"in [{least:g}, {most:g}]"
+            yield f"{name} {value:g}, which must be {within}"
     if sample.nll is not None and not _is_possible_nll(sample.nll):
         least = float(np.nan_to_num(sample.nll, nan=-math.inf).min())
         yield f"a negative log-likelihood of {least:g}, which must be finite and at least 0"
@@ -67,11 +72,18 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
 
 def is_possible_amount(metric: str, amount: float) -> bool:
     """Whether one answer may have this score, measure, or sum of nats (`nll`): none is beyond 1e30."""
-    return (
-        (0 <= amount <= 1)
-        if is_score(metric)
-        else abs(amount) <= MAX_POSSIBLE_AMOUNT and (metric != "nll" or amount >= -1.0)
-    )
+    least, most = possible_range(metric)
+    return least <= amount <= most and abs(amount) <= MAX_POSSIBLE_AMOUNT
+
+
+def possible_range(metric: str) -> tuple[float, float]:
+    """Least and greatest value of one answer."""
+    declared = metric_named(metric)
+    if declared and declared.limits:
+        return declared.limits
+    if is_score(metric):
+        return SHARE_RANGE
+    return (-1.0 if metric == "nll" else -math.inf, math.inf)
 
 
 def _is_possible_nll(nll: NDArray[np.float32]) -> bool:
@@ -98,6 +110,7 @@ def cell_faults(finished: FinishedCell) -> list[str]:
 
 def unfinished_cell_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
     """Faults of a cell's samples, though more samples may come, in words."""
+    metrics_of_task(cell.task_name)  # they state their range
     found = [f"sample {one.index} with {fault}" for one in samples for fault in sample_faults(one, cell.length)]
     task = cell.identity.get("task")
     stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _core_task_names() else None
