@@ -25,4 +25,12 @@ for task in niah_multikey_1 variable_tracking; do
 done
 lexbench run method=none $common 'task=[distractor_qa,arithmetic,planted_summary]' 'lengths=[8192]' n=32
 lexbench run method=none ${common/manuals/stdlib} task=next_line 'lengths=[8192]' n=32
+# Prices at T of what is set for 2T; begun in results/reference/smollm2/prices: copy it to runs/smollm2_prices to go on.
+prices="${common/smollm2_board/smollm2_prices} baseline=false method.at=16384 backend.batch=1"
+for method in yarn ntk self_extend pi; do
+  lexbench run method=$method $prices $segment 'lengths=[8192]' n=32
+done
+for method in yarn ntk self_extend pi; do
+  lexbench run method=$method $prices $passkey 'lengths=[8192]' n=64
+done
 python tools/smollm2_page.py runs/smollm2_board

@@ -661,7 +661,7 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
             f"    python -m tools.wrong_servers        # {time.strftime('%Y-%m-%d')}, a CPU, one thread",
             "",
             f"**Believed: {len(believed)} of {len(wrong)} wrong ones ({names}); refused: {len(refused)} of "
-            f"{len(right)} true ones of 40 that were tried.** The aim was at most 1, and none.",
+            f"{len(right)} true ones that were tried (of 40).** The aim was at most 1, and none.",
             "",
             "The list was drawn before anything was mended (`servers.md` in `planted_lists.tar.gz`); each row is a "
             "server of lexlet with NTK of factor 2, asked once by the list's command: `task=[last_segment,passkey] "
@@ -675,8 +675,8 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
             "and S09 the first token that is kept has -2.0, which the list does not say.",
             "- S16 and S19 (the same text or a second BOS in front of everything) contradict nothing. They count as "
             "seen, as a line below the tables says that this cannot be judged without a reference; it stands in no "
-            "record, which the list asks for, too, and below the tables of true servers as well. S17, S18, S20, S21 and "
-            "S40, where the line counts, too, were also refused outright by an earlier state of the same trials.",
+            "record, which the list asks for, too, and below the tables of true servers as well. S17, S18, S20, S21 "
+            "and S40, where the line counts, too, were also refused outright by an earlier state of the same trials.",
             "- A row counts as void where no request of its cells was answered otherwise, and then as believed.",
             "",
             "| row | mode | dialect | from | verdict | why |",
