@@ -204,7 +204,7 @@ def moved(folder: Path, whole: dict[str, bytes], rng: random.Random, span: float
         if what == "folder":
             folder.rename(away)
         else:
-            for file in cells.glob("*" if what == "cells" else "*.jsonl"):
+            for file in cells.glob("[!.]*" if what == "cells" else "*.jsonl"):
                 file.unlink(missing_ok=True)
         found.said += ended(process) == 2
         found.tries += 1
