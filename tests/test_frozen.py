@@ -106,8 +106,7 @@ def methods_to_freeze() -> dict[str, Any]:
 
 
 def tasks_to_freeze() -> list[str]:
-    # A part that another test has installed may still be known.
-    return [name for name in TASKS if name not in (*OF_THIS_MACHINE, "own")]
+    return [name for name in TASKS if name not in OF_THIS_MACHINE]
 
 
 def known(kind: str) -> dict[str, str]:
