@@ -13,7 +13,7 @@ from lexbench.stats.differences import Difference, Differences
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
 from lexbench.stats.metrics import display_factor
 from lexbench.stats.notes import Note, NoteKind
-from lexbench.stats.reach import smallest_found_difference
+from lexbench.stats.reach import smallest_found_by_all
 
 
 def method_name(method: MethodKey) -> str:
@@ -86,9 +86,7 @@ def _found_size(found: Differences, group: list[Difference]) -> str:
     """The size from which on all of these would have been told apart."""
     metric = found.table.metric or ""
     own_unit = [each.in_unit(1 / display_factor(metric)) for each in group]
-    sizes = [smallest_found_difference(each, metric) for each in own_unit]
-    known = [size for size in sizes if size is not None]
-    return found_words(max(known) if len(known) == len(sizes) else None, metric)
+    return found_words(smallest_found_by_all(own_unit, metric), metric)
 
 
 def _why_no_value(each: Difference) -> str:

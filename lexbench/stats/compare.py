@@ -42,7 +42,7 @@ from lexbench.stats.pairs import (
     paired_difference,
 )
 from lexbench.stats.prices import price_rows
-from lexbench.stats.reach import smallest_found_difference
+from lexbench.stats.reach import smallest_found_by_all
 from lexbench.stats.same_attention import cell_functions
 from lexbench.store.cell_rows import with_purposes
 
@@ -363,9 +363,7 @@ def _verdicts(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
     made = []
     for task in tasks:
         tested = [entry.tested for entry in task.entries if entry.tested]
-        sizes = [smallest_found_difference(each, task.metric or "") for each in tested]
-        known = [size for size in sizes if size is not None]
-        settled = replace(task, smallest=max(known) if known and len(known) == len(sizes) else None)
+        settled = replace(task, smallest=smallest_found_by_all(tested, task.metric or ""))
         made.append(replace(settled, verdict=_verdict_rows(settled, comparisons)))
     return made
 

@@ -15,7 +15,7 @@ their mean, one of 2.9 nats by 0.13.)
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -99,6 +99,13 @@ def smallest_found_difference(found: PairedDifference, metric: str) -> float | N
         middle = (low + high) / 2
         low, high = (low, middle) if is_found(middle) else (middle, high)
     return max(high, _turned_share(clusters, questions, found.level)) if of_score and found.balanced else high
+
+
+def smallest_found_by_all(tested: Iterable[PairedDifference], metric: str) -> float | None:
+    """The smallest difference that each of several comparisons finds; None where one of them finds none of any size."""
+    sizes = [smallest_found_difference(each, metric) for each in tested]
+    known = [size for size in sizes if size is not None]
+    return max(known) if known and len(known) == len(sizes) else None
 
 
 def _turned_share(clusters: int, questions: float, level: float) -> float:

@@ -1,6 +1,6 @@
 """The page of a trace: the checkpoint to take, falls, where more text hurts, and curves over steps."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lexbench.core.files import write_text
@@ -25,7 +25,7 @@ from lexbench.report.wording import (
 )
 from lexbench.stats.metrics import better_direction, display_factor
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
-from lexbench.stats.reach import smallest_found_difference
+from lexbench.stats.reach import smallest_found_by_all
 
 PAGE_STEM = "trace"
 """Stem of the page and its figure."""
@@ -69,7 +69,7 @@ def screen(found: Traced) -> list[str]:
 
 
 def _no_fall(found: Traced) -> str:
-    """That no length falls, and the fall that would have been found at each."""
+    """Say that no length falls, and which fall would have been found at each."""
     sizes = smallest_found_falls(found.rows, found.columns)
     told = [found_words(size, metric, "a fall") for metric, size in sizes.items()]
     return f"No length falls at any checkpoint: {'; '.join(told) or 'all are at a floor or a ceiling'}."
@@ -108,17 +108,10 @@ def _choice(found: Traced) -> str:
         gain = f"{_interval(first.to_first, metric)} against {escape_markdown(found.rows[0].label)}"
         gain += f" ({seemed} on those that chose it)" if seemed else ""
     names = ", ".join(escape_markdown(found.rows[each.place].label) for each in tied)
-    size = _found_size([each.behind for each in tied], metric)
+    size = found_words(smallest_found_by_all([each.behind for each in tied], metric), metric)
     others = f"Equal within noise: {names} ({size})." if tied else "The other finalists are worse."
     chosen = f"Take **{escape_markdown(found.rows[first.place].label)}** {by}"
     return f"{chosen}: on {asked} {gain}. {others}{_falls_warning(found, first.place)}"
-
-
-def _found_size(tested: Sequence[PairedDifference], metric: str) -> str:
-    """The difference that each of these comparisons would have found, in words."""
-    sizes = [smallest_found_difference(each, metric) for each in tested]
-    known = [size for size in sizes if size is not None]
-    return found_words(max(known) if known and len(known) == len(sizes) else None, metric)
 
 
 def _falls_warning(found: Traced, place: int) -> str:
@@ -162,7 +155,8 @@ def _hurts(found: Traced) -> Iterator[str]:
     for task in dict.fromkeys(each.task for each in found.harms):
         hurting = [each for each in found.harms if each.task == task and each.hurts]
         if not hurting:
-            size = _found_size([each.found for each in found.harms if each.task == task], "nll")
+            steps = [each.found for each in found.harms if each.task == task]
+            size = found_words(smallest_found_by_all(steps, "nll"), "nll")
             name = escape_markdown(task)
             yield f"{name}: at no checkpoint does more text make the same targets less likely ({size})."
             continue

@@ -21,7 +21,7 @@ from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
 from lexbench.report.wording import escape_markdown, found_words
 from lexbench.stats.pairs import PairedDifference
-from lexbench.stats.reach import smallest_found_difference
+from lexbench.stats.reach import smallest_found_by_all
 
 RANKING_LEGEND = """\
 Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;
@@ -98,11 +98,8 @@ def _ranking_notes(result: TuneResult) -> Iterator[str]:
         yield f"From documents of which the search read, too: {result.seen} of {texts}."
     if result.fresh < result.planned:
         yield f"The budget ended before all {result.planned} fresh questions were asked."
-    tied = [smallest_found_difference(row.behind, "nll") for row in result.rows if row.tied]
-    if tied:
-        known = [size for size in tied if size is not None]
-        size = found_words(max(known) if len(known) == len(tied) else None, "nll")
-        yield f"Of what cannot be told from the best: {size}."
+    if tied := [row.behind for row in result.rows if row.tied]:
+        yield f"Of what cannot be told from the best: {found_words(smallest_found_by_all(tied, 'nll'), 'nll')}."
     measured = sum(bool(tried.curve) for tried in result.tried)
     yield (
         f"{count_with_noun(measured, 'candidate')} measured in {count_with_noun(result.rounds, 'round')}, "
