@@ -38,7 +38,7 @@ class LongBenchTable:
     tokens_median: float | None = None
     """Median length of prompt and answer over all examples, tokens; None: nothing is measured."""
     unchanged: tuple[int, int, float] = (0, 0, 0.0)
-    """Of the prompts with a factor of their own, those that the method reads as none does; all; and the tokens up to
+    """Prompts with a factor of their own: those that the method reads as none does; all; and the tokens up to
     which it does (inf: always)."""
 
     @property
@@ -99,7 +99,7 @@ def _longbench_table(group: Sequence[FinishedCell], forms: Mapping[str, str]) ->
 
 
 def _unchanged_prompts(cell: Cell, samples: Sequence[Sample], form: str | None) -> tuple[int, int, float]:
-    """As `LongBenchTable.unchanged`; of none itself no prompt counts."""
+    """Prompts as of `LongBenchTable.unchanged`; of none itself no prompt counts."""
     with_factor = [sample for sample in samples if "factor" in sample.facts]
     if form is None or cell.method == BASELINE_METHOD:
         return 0, len(with_factor), 0.0

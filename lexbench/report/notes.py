@@ -99,7 +99,7 @@ def value_notes(record: Record, n: int | None = None) -> Iterator[str]:
 
 
 def unchanged_prompts_sentence(methods: Iterable[MethodKey], count: int, of: int, up_to: float) -> str:
-    """How many prompts methods read as the unmodified model: `24 of 32 prompts fit into 256 tokens, where ntk is none.`
+    """Count prompts read as by the unmodified model: `24 of 32 prompts fit into 256 tokens, where ntk is none.`
 
     Args:
         methods: whose prompts these are.

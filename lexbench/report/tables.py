@@ -133,7 +133,7 @@ def _factors_of_prompts(parts: Mapping[str, Record]) -> dict[float, int]:
 
 
 def _unchanged_prompts_lines(table: Table) -> Iterator[str]:
-    """Of each length that is a ceiling: prompts that are read as by none, for each method that is another beyond."""
+    """Prompts that are read as by none, at each length that is a ceiling, for each method that is another beyond."""
     trained = table.cell.trained_length
     for length in table.lengths:
         alike: dict[tuple[int, int, float], list[MethodKey]] = {}

@@ -36,7 +36,7 @@ class Shortcut:
 
 @dataclass(frozen=True)
 class SimulatedShortcuts:
-    """What a task's questions at a length give away."""
+    """Scores of readers and guessers on a task's questions at a length."""
 
     readers: Mapping[int, float]
     """Accuracy of a perfect reader by tokens of its window; empty where the task does not state it."""

@@ -65,7 +65,7 @@ class Table:
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
     shortcuts: Mapping[int, Shortcut] = field(default_factory=dict)
-    """What a perfect reader of the last tokens scores, by length, where the task states it."""
+    """Score of a perfect reader of the last tokens, by length, where the task states it."""
     unmeasured: tuple[Metric, ...] = ()
     """Metrics of the task that a cell lacks, because its version, or its backend, did not tell them."""
 
