@@ -90,6 +90,16 @@ def _documents_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_config_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes back the folders of yamls that a command of a test has added for the rest of its process."""
+    if "LEXBENCH_CONFIG_PATH" in os.environ:
+        monkeypatch.setenv("LEXBENCH_CONFIG_PATH", os.environ["LEXBENCH_CONFIG_PATH"])
+    else:  # remembered as absent
+        monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
+        monkeypatch.delenv("LEXBENCH_CONFIG_PATH")
+
+
 @pytest.fixture
 def documents_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes and encodes them each time, for tests that compare them."""
