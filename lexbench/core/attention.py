@@ -608,8 +608,8 @@ class Attention:
             # Attentions are shared and cached: nobody may change the numbers of one.
             values.setflags(write=False)
             object.__setattr__(self, "inv_freq", values)
-        if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
-            raise SlotError(f"scale must be finite and above 0, got {self.scale}")
+        if self.scale is not None and not (self.scale > 0 and 0 < self.scale * self.scale < math.inf):
+            raise SlotError(f"scale must be above 0, and finite when squared, got {self.scale}")
         self._check_together()
 
     def _check_together(self) -> None:
