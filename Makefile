@@ -48,7 +48,7 @@ test-all: $(DEV) readme-venvs
 readme-venvs: $(LIGHT)/.ready $(README)/.ready $(SEARCH)/.ready
 
 test-vllm: $(VLLM)/.ready
-	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm
+	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/parts/serving/vllm
 
 test-triton: $(DEV) $(TRITON)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/kernels/test_triton.py

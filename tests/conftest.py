@@ -14,6 +14,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+import lexbench
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora import synthetic
 from lexbench.corpora.synthetic import Synthetic
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PASSAGE = """A pass key is hidden in this text. What is the pass key? The grass is green, the sky is blue and the sun is
 yellow. Here we go: there and back again. Remember it."""
+
+PARTS_FOLDER = Path(lexbench.__file__).parent / "parts"
 
 
 def pytest_collection() -> None:
@@ -45,7 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             found |= one
             if not one:
                 item.add_marker(pytest.mark.slow)
-    if missing > found and not any("[" in word for word in config.args):
+    whole = PARTS_FOLDER.is_dir()  # a part that was taken away takes its names along
+    if whole and missing > found and not any("[" in word for word in config.args):
         raise pytest.UsageError(f"mark everyday names parameters that are not there: {sorted(missing - found)}")
 
 

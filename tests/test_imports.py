@@ -53,6 +53,20 @@ def imported(file: Path) -> set[str]:
     return found
 
 
+def modules_of_parts(file: Path) -> set[str]:
+    """Modules of parts, and of their tests, that a file imports anywhere in it."""
+    found = {tuple(module.split(".")[:3]) for module in imported(file)}
+    return {".".join(each) for each in found if each[:2] in (("lexbench", "parts"), ("tests", "parts"))}
+
+
+def test_a_folder_of_tests_imports_no_part_unless_it_is_the_parts() -> None:
+    """`tests/parts/faults` damages the files of all parts."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        room, part, *_ = (*file.relative_to(ROOT / "tests").parts, "")
+        own = {f"lexbench.parts.{part}", f"tests.parts.{part}"} if room == "parts" else set[str]()
+        assert part == "faults" or modules_of_parts(file) <= own, file
+
+
 def exists(module: str) -> bool:
     path = ROOT / module.replace(".", "/")
     return path.is_dir() or path.with_suffix(".py").exists()

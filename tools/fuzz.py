@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.faults.plugins import KINDS, ended
 from tests.faults.readers import READERS, Outcome, tried
+from tests.parts.faults.readers import READERS_OF_PARTS
 from tools import sides
 
 
@@ -41,7 +42,7 @@ def main() -> int:
     sides.header("Damaged files")
     print("| reader | damaged | read all the same | refused in one line | anything else |")
     print("| --- | ---: | ---: | ---: | ---: |")
-    for reader in READERS:
+    for reader in (*READERS, *READERS_OF_PARTS):
         if options.only and not any(word in reader.name for word in options.only):
             continue
         counts, lines = [0, 0, 0], dict[str, None]()

@@ -27,7 +27,7 @@ import transformers
 from numpy.typing import NDArray
 
 from lexbench.parts.serving.identify import identify, pack
-from tests.vllm.server import EngineServer, VllmServer
+from tests.parts.serving.vllm.server import EngineServer, VllmServer
 from tools import serving
 from tools.identify import LEXLET, NONE, Change, Planted, llama, right, window
 

@@ -22,7 +22,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.parts.serving.identify import pack
 from lexbench.parts.serving.vllm.backend import Vllm
-from tests.vllm.server import VllmServer
+from tests.parts.serving.vllm.server import VllmServer
 from tools import serving
 from tools.engines import LABELS, METHODS, Ids, Nats, Read, compared, exported, gated, named
 

@@ -10,12 +10,11 @@ import lexbench
 from lexbench import ChooseAnswer, ClassifyTokens, ClassifyTokensAnswer, Loglikelihood
 from lexbench.backends import Backend
 from lexbench.backends.chance import Chance
-from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.task import Choose, Tokens
-from lexbench.parts.lab.backend import Native
 from lexbench.taskkit.scoring import score_choice, score_marks
+from tests.backends.named import backend_class
 
 MODEL = read_model(registry.read_named_config("model", "lexlet"))
 TOKENS = np.random.default_rng(3).integers(3, MODEL.vocabulary or 0, 90)
@@ -25,9 +24,9 @@ METHODS = ["none", "yarn", "rerope", "dynamic_ntk", "ms_poe", "attention_buckets
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module", params=[Hf, Native])
+@pytest.fixture(scope="module", params=["hf", "native"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    built: Backend = request.param(MODEL, dtype="float64")
+    built: Backend = backend_class(request.param)(MODEL, dtype="float64")
     return built
 
 

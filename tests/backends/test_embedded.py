@@ -10,10 +10,9 @@ import tokenizers
 
 import lexbench
 from lexbench import Refused
-from lexbench.backends.hf import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core.task import Choose, ClassifyTokens, Generate, Loglikelihood
-from lexbench.parts.lab.backend import Native
+from tests.backends.named import backend_class
 
 LEXLET = Path(lexbench.__file__).parent / "lexlet"
 WORD = "zebra"
@@ -35,10 +34,10 @@ def grown(tmp_path: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.everyday("Native")
-@pytest.mark.parametrize("kind", [Hf, Native])
-def test_a_token_beyond_the_embedding_is_refused(grown: str, kind: type[Hf] | type[Native]) -> None:
-    backend, known, beyond = kind(read_model({"path": grown})), np.arange(8), np.array([3, ROWS])
+@pytest.mark.everyday("native")
+@pytest.mark.parametrize("name", ["hf", "native"])
+def test_a_token_beyond_the_embedding_is_refused(grown: str, name: str) -> None:
+    backend, known, beyond = backend_class(name)(read_model({"path": grown})), np.arange(8), np.array([3, ROWS])
     for ids in (np.append(beyond, known), np.append(known, beyond)):
         with pytest.raises(Refused, match=SAID):
             backend.score(Loglikelihood(tokens=ids, first_target=4, bytes=0, words=0, **ASKED))

@@ -14,7 +14,7 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.task import Tokens
 from lexbench.kernels import likelihood
-from lexbench.parts.lab.backend import Native
+from tests.backends.named import backend_class
 
 MODEL = read_model(registry.read_named_config("model", "lexlet"))
 VOCABULARY = MODEL.vocabulary or 0
@@ -24,9 +24,9 @@ METHODS = ["none", "yarn", "rerope", "dynamic_ntk", "ms_poe", "attention_buckets
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module", params=[Hf, Native])
+@pytest.fixture(scope="module", params=["hf", "native"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    built: Backend = request.param(MODEL, dtype="float64")
+    built: Backend = backend_class(request.param)(MODEL, dtype="float64")
     return built
 
 

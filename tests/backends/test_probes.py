@@ -16,7 +16,7 @@ from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.core.attention import Dynamic, Slopes, Window
 from lexbench.kernels.observed import Observer
-from lexbench.parts.lab.backend import Native
+from tests.backends.named import backend_class
 
 LEXLET = read_model({"path": "lexbench:lexlet"})
 LENGTH = 301
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def tokens() -> np.ndarray:
     [document, *_] = lexbench.corpus("synthetic").documents()
-    return np.concatenate([[0], Native(LEXLET).tokenizer.encode(document.text).ids])[:LENGTH]
+    return np.concatenate([[0], Hf(LEXLET, device="cpu").tokenizer.encode(document.text).ids])[:LENGTH]
 
 
 @pytest.fixture(scope="module")
-def native() -> Native:
-    return Native(LEXLET, dtype="float64")
+def native() -> Any:
+    return backend_class("native")(LEXLET, dtype="float64")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def rounded(attention: Attention) -> Attention:
     return replace(attention, inv_freq=plain.astype(np.float32).astype(np.float64), otherwise=others)
 
 
-def probe(backend: Hf | Native, tokens: np.ndarray, **more: Any) -> dict[str, np.ndarray]:
+def probe(backend: Any, tokens: np.ndarray, **more: Any) -> dict[str, np.ndarray]:
     answer = backend.probe(ProbeAttention(index=0, cluster="", tokens=tokens, **more))
     assert isinstance(answer, ProbeAttentionAnswer)
     return dict(answer.statistics)
@@ -84,7 +84,7 @@ def assert_close(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], err
 @pytest.mark.slow
 @pytest.mark.usefixtures("wholly_float64")
 @pytest.mark.parametrize("name", METHODS)
-def test_both_backends_see_the_same(name: str, hf: Hf, native: Native, tokens: np.ndarray) -> None:
+def test_both_backends_see_the_same(name: str, hf: Hf, native: Any, tokens: np.ndarray) -> None:
     attention = rounded(lexbench.method(name).attention(LEXLET, LENGTH))
     for backend in (hf, native):
         backend.attend(attention)
@@ -94,7 +94,7 @@ def test_both_backends_see_the_same(name: str, hf: Hf, native: Native, tokens: n
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "rerope"])
 def test_stock_transformers_differ_by_what_their_float32_parts_cost(
-    name: str, hf: Hf, native: Native, tokens: np.ndarray
+    name: str, hf: Hf, native: Any, tokens: np.ndarray
 ) -> None:
     attention = lexbench.method(name).attention(LEXLET, LENGTH)
     for backend in (hf, native):
@@ -103,7 +103,7 @@ def test_stock_transformers_differ_by_what_their_float32_parts_cost(
 
 
 @pytest.mark.slow
-def test_shapes_and_sums_are_those_that_are_promised(native: Native, tokens: np.ndarray) -> None:
+def test_shapes_and_sums_are_those_that_are_promised(native: Any, tokens: np.ndarray) -> None:
     native.attend(Attention())
     found = probe(native, tokens)
     bins = len(found["edges"]) - 1
@@ -153,7 +153,7 @@ def check_weights(
 @pytest.mark.slow
 def test_weights_are_those_of_transformers_own_eager_attention(tokens: np.ndarray) -> None:
     hf = Hf(LEXLET, device="cpu")
-    native = Native(LEXLET)
+    native = backend_class("native")(LEXLET)
     folder = local_folder("lexbench:lexlet")
     assert folder is not None
     weights = weights_of(folder, tokens)
@@ -204,7 +204,7 @@ def test_watching_changes_nothing(hf: Hf, tokens: np.ndarray) -> None:
             np.testing.assert_array_equal(values, again[name])
 
 
-def test_the_first_tokens_are_as_many_as_asked(hf: Hf, native: Native, tokens: np.ndarray) -> None:
+def test_the_first_tokens_are_as_many_as_asked(hf: Hf, native: Any, tokens: np.ndarray) -> None:
     for backend in (hf, native):
         backend.attend(Attention(mask=Window(1)))  # each token sees itself
         assert probe(backend, tokens[:100])["first_mass"] == pytest.approx(0.04)
@@ -213,7 +213,7 @@ def test_the_first_tokens_are_as_many_as_asked(hf: Hf, native: Native, tokens: n
         assert np.isnan(probe(backend, tokens[:100])["curve"][1:]).all()
 
 
-def test_a_text_of_one_token(hf: Hf, native: Native) -> None:
+def test_a_text_of_one_token(hf: Hf, native: Any) -> None:
     for backend in (hf, native):
         backend.attend(Attention())
         found = probe(backend, np.array([0]))
@@ -221,7 +221,7 @@ def test_a_text_of_one_token(hf: Hf, native: Native) -> None:
         assert found["entropy"] == pytest.approx(0, abs=1e-12)
 
 
-def test_biases_of_a_method_enter(hf: Hf, native: Native, tokens: np.ndarray) -> None:
+def test_biases_of_a_method_enter(hf: Hf, native: Any, tokens: np.ndarray) -> None:
     steep = Attention(bias=Slopes((1e6,) * 8))  # no weight beyond the token itself
     for backend in (hf, native):
         backend.attend(steep)
@@ -230,7 +230,7 @@ def test_biases_of_a_method_enter(hf: Hf, native: Native, tokens: np.ndarray) ->
         assert found["resolution"] == pytest.approx(1)
 
 
-def test_a_mixture_is_refused(hf: Hf, native: Native, tokens: np.ndarray) -> None:
+def test_a_mixture_is_refused(hf: Hf, native: Any, tokens: np.ndarray) -> None:
     mixture = lexbench.method("attention_buckets").attention(LEXLET, LENGTH)
     for backend in (hf, native):
         backend.attend(mixture)

@@ -13,8 +13,6 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.task import AnyQuestion
-from lexbench.parts.lab.backend import Native
-from lexbench.parts.lab.native.decoder import Decoder
 from lexbench.runner.answers import answer_questions
 from lexbench.runner.reuse import cheapest_order
 
@@ -29,26 +27,16 @@ def hf() -> Hf:
     return Hf(read_model(registry.read_named_config("model", "lexlet")), dtype="float32")
 
 
-@pytest.fixture(scope="module")
-def native() -> Native:
-    return Native(read_model(registry.read_named_config("model", "lexlet")), dtype="float32")
-
-
-def tokens_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Tokens of each forward pass of either network, over all texts of its batch."""
+def tokens_read(monkeypatch: pytest.MonkeyPatch, network: type = Reader, forward: str = "states") -> list[int]:
+    """Tokens of each forward pass of a network, over all texts of its batch."""
     read: list[int] = []
-    states, forward = Reader.states, Decoder.forward
+    own = getattr(network, forward)
 
-    def counted(self: Reader, tokens: Any, *more: Any) -> Any:
+    def counted(self: Any, tokens: Any, *more: Any, **named: Any) -> Any:
         read.append(tokens.numel())
-        return states(self, tokens, *more)
+        return own(self, tokens, *more, **named)
 
-    def counted_by_native(self: Decoder, tokens: Any, *more: Any, **named: Any) -> Any:
-        read.append(tokens.numel())
-        return forward(self, tokens, *more, **named)
-
-    monkeypatch.setattr(Reader, "states", counted)
-    monkeypatch.setattr(Decoder, "forward", counted_by_native)
+    monkeypatch.setattr(network, forward, counted)
     return read
 
 
@@ -75,22 +63,14 @@ def check_alike(backend: Any, method: str, given: dict[str, Any], questions: lis
             np.testing.assert_array_equal(together.tokens, backend.write(question).tokens)
 
 
-@pytest.mark.everyday("hf-self_extend", "native-none")
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        *(("hf", method) for method in METHODS),
-        *(
-            pytest.param("native", each, marks=[pytest.mark.slow] * (each not in ("none", "rerope")))
-            for each in METHODS
-        ),
-    ],
-)
-def test_answers_are_those_of_each_question_alone(
-    name: str, method: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = request.getfixturevalue(name)
-    read = tokens_read(monkeypatch)
+@pytest.mark.everyday("self_extend")
+@pytest.mark.parametrize("method", METHODS)
+def test_answers_are_those_of_each_question_alone(method: str, hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_read_once(hf, method, tokens_read(monkeypatch))
+
+
+def check_read_once(backend: Any, method: str, read: list[int]) -> None:
+    """Questions behind one text are answered as each alone, and the text is read once."""
     backend.attend(lexbench.method(method).attention(backend.model, LENGTH))
     backend.reuse = True
     questions = asked(backend)
@@ -116,10 +96,12 @@ def test_a_text_is_read_for_each_question_where_its_end_changes_its_beginning(
     check_alike(hf, method, given, questions)
 
 
-@pytest.mark.everyday("hf")
-@pytest.mark.parametrize("name", ["hf", "native"])
-def test_choices_behind_one_text_are_those_of_each_alone(name: str, request: pytest.FixtureRequest) -> None:
-    backend = request.getfixturevalue(name)
+def test_choices_behind_one_text_are_those_of_each_alone(hf: Hf) -> None:
+    check_choices(hf)
+
+
+def check_choices(backend: Any) -> None:
+    """Choices behind one text are those of each alone."""
     task: dict[str, Any] = {
         "name": "niah_multikey_1",
         "corpus": lexbench.corpus("synthetic", count=6, words=1000),

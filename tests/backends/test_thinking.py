@@ -18,7 +18,6 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.model import Model
-from lexbench.parts.serving.completions import Completions, Continue, Continued, Reply, Request
 from lexbench.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,8 +30,11 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return thinking_model(tmp_path_factory.mktemp("thinking") / "model")
+
+
+def thinking_model(folder: Path) -> Model:
     """lexlet with a chat template that can think."""
-    folder = tmp_path_factory.mktemp("thinking") / "model"
     shutil.copytree(registry.PACKAGE_FOLDER / "lexlet", folder)
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": TEMPLATE}))
@@ -140,24 +142,19 @@ def test_a_thought_that_was_not_asked_for_is_no_answer(name: str, hf: Hf, monkey
     plain = GenerateAnswer(tokens=ids, text=said, hit_room=hit_room)
     monkeypatch.setattr(hf, "_form", LocalForm(chat=True))
     monkeypatch.setattr(Hf, "_continue_batch", lambda self, questions: [plain for _ in questions])
+    check_unasked(hf, hf.tokenizer, len(ids), expected)
 
-    class Saying(Completions):
-        name, tokenizer, form = "saying", hf.tokenizer, LocalForm(chat=True)
 
-        def ask(self, requests: Sequence[Request]) -> list[Reply]:
-            return [Continued(tokens=ids, hit_room=hit_room) for _ in requests]
-
-    asked = question(hf.tokenizer, thought=0, room=len(ids))  # type: ignore[arg-type]
-    for backend in (hf, Saying()):
-        if expected is None:
-            with pytest.raises(
-                Refused, match=r"writes a thought \(.*\) in place of the answer: set backend\.chat=true"
-            ):
-                backend.write(asked)
-        else:
-            answer = backend.write(asked)
-            assert (answer.thought, answer.text) == expected
-            assert hf.tokenizer.decode(answer.tokens).strip() == expected[1]
+def check_unasked(backend: Any, tokenizer: Any, room: int, expected: tuple[str, str] | None) -> None:
+    """A thought that was not asked for is told from the answer, or refused."""
+    asked = question(tokenizer, thought=0, room=room)
+    if expected is None:
+        with pytest.raises(Refused, match=r"writes a thought \(.*\) in place of the answer: set backend\.chat=true"):
+            backend.write(asked)
+        return
+    answer = backend.write(asked)
+    assert (answer.thought, answer.text) == expected
+    assert tokenizer.decode(answer.tokens).strip() == expected[1]
 
 
 @pytest.mark.slow
@@ -175,39 +172,6 @@ def test_a_template_that_ignores_the_switch_ends_a_run_in_one_line(
         assert main.main([*words, *more, f"results={tmp_path / 'out'}"]) == 2
         [*_, said] = capsys.readouterr().err.splitlines()
         assert "template opens a thought" in said and said.endswith("backend.thinking=free backend.thought=2048")
-
-
-class Engine(Completions):
-    """Continues by transformers, in pieces that run past stop texts."""
-
-    name = "engine"
-
-    def __init__(self, hf: Hf) -> None:
-        self.hf, self.tokenizer, self.form = hf, hf.tokenizer, hf._form
-
-    def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        return [self._reply(each) for each in requests if isinstance(each, Continue)]
-
-    def _reply(self, request: Continue) -> Reply:
-        found = self.hf.write(
-            Generate(index=0, cluster="", prompt=request.tokens, max_new_tokens=request.max_new_tokens)
-        )
-        return Continued(tokens=found.tokens, hit_room=found.hit_room)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("end", ["</think>", "."])
-def test_a_batch_and_an_engine_think_as_one_question_alone(end: str, hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf, "_form", form("budget", end=end))
-    texts = ("The sky is blue. It is", "import numpy as")
-    asked = [question(hf.tokenizer, text, "It is", thought=24, room=4) for text in texts]  # type: ignore[arg-type]
-    engine = Engine(hf)
-    for whole, together in zip(asked, hf._write(asked), strict=True):
-        for alone in (hf.write(whole), engine.write(whole)):
-            assert (alone.thought, alone.text) == (together.thought, together.text)
-            assert alone.tokens.tolist() == together.tokens.tolist()
-        size = len(hf.tokenizer.encode(together.thought).ids)
-        assert 0 < size <= 24 and len(together.tokens) <= whole.max_new_tokens and not together.thought_cut
 
 
 def test_thoughts_of_other_lengths_are_not_continued_together_where_padding_is_read_as_text(

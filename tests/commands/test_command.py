@@ -8,9 +8,7 @@ import yaml
 from lexbench.commands import hydra_config
 from lexbench.commands.command import Command
 from lexbench.commands.main import COMMANDS_BY_NAME, build_parser
-from lexbench.core import objects, registry
-from lexbench.parts.search.longrope_search import evolution
-from lexbench.parts.search.tune import settings as tune_settings
+from lexbench.core import registry
 
 YAMLS = sorted(file.stem for folder in registry.config_dirs() for file in folder.glob("*.yaml"))
 CONFIGURED = [command for command in COMMANDS_BY_NAME.values() if command.settings]
@@ -64,9 +62,3 @@ def test_every_example_is_a_setting_that_hydra_takes(command: Command) -> None:
         name, _, value = word.partition("=")
         if "." not in name and name not in registry.REGISTRY_GROUPS:
             assert config[name] == yaml.safe_load(value)
-
-
-def test_no_setting_of_a_search_or_a_tune_is_left_unread() -> None:
-    tune, search = (set(COMMANDS_BY_NAME[name].names(groups=False)) for name in ("tune", "search"))
-    assert tune | {"to"} == objects.class_parameters(tune_settings.TuneSettings).keys()  # --to, as of lexbench export
-    assert search == {*objects.class_parameters(evolution.EvolutionSettings), "length", "out", "n"}

@@ -7,7 +7,6 @@ import pytest
 
 from lexbench import run
 from lexbench.commands import main
-from lexbench.parts.web.page.page import write_page
 from tests.commands.program import CHANCE, Command
 from tests.report.fake_run import finished, keep
 
@@ -49,10 +48,3 @@ def test_a_method_to_highlight_must_be_there(
         "lexbench: unknown method to highlight 'yarm' in these runs: did you mean yarn? "
         "choose from none, pi(factor=2.0), yarn+log_n\n"
     )
-
-
-def test_a_page_refuses_a_method_to_highlight_that_is_not_there(tmp_path: Path) -> None:
-    run("lexlet", ["yarn+log_n"], "passkey", [512], backend="chance", n=2, results=tmp_path, quiet=True)
-    write_page([tmp_path], tmp_path / "page.html", highlight=["log_n", "yarn+log_n"])
-    with pytest.raises(ValueError, match="did you mean log_n"):
-        write_page([tmp_path], tmp_path / "other.html", highlight=["log"])

@@ -12,8 +12,6 @@ from lexbench.commands import export, hydra_config, main, show, versus
 from lexbench.commands import run as run_
 from lexbench.commands.command import Command, chosen_method, chosen_methods
 from lexbench.methods.composition import read_method
-from lexbench.parts.lab.commands import train
-from lexbench.parts.search.commands import tune
 from lexbench.store.store import Store
 from tests.commands.program import CHANCE
 
@@ -77,8 +75,13 @@ def test_several_methods_are_one_run_and_the_same_from_python(
 
 
 @pytest.mark.everyday("show")
-@pytest.mark.parametrize("command", [show.COMMAND, export.COMMAND, versus.COMMAND, train.COMMAND], ids=lambda c: c.name)
+@pytest.mark.parametrize("command", [show.COMMAND, export.COMMAND, versus.COMMAND], ids=lambda c: c.name)
 def test_a_command_of_one_method_says_how_to_combine_several(command: Command) -> None:
+    check_one_method(command)
+
+
+def check_one_method(command: Command) -> None:
+    """A command of one method says how to combine several."""
     with pytest.raises(
         ValueError, match=r"takes one method, got yarn, log_n: give one, or combine .*method=yarn\+log_n"
     ):
@@ -102,7 +105,7 @@ def test_python_combines_in_the_same_way(given: Any, said: str, tmp_path: Path) 
         run("lexlet", given, "passkey", [128], backend="chance", n=2, results=tmp_path, quiet=True)
 
 
-@pytest.mark.everyday("length=[512,1024]", "lengths=512,1024", "lengths=null", "'needles={name:needle,options:4}'")
+@pytest.mark.everyday("length=[512,1024]", "lengths=512,1024", "lengths=null")
 @pytest.mark.parametrize(
     ("words", "command", "setting", "value"),
     [
@@ -115,11 +118,6 @@ def test_python_combines_in_the_same_way(given: Any, said: str, tmp_path: Path) 
         ("seed=1", run_.COMMAND, "seed", 1),
         ("lengths=null", run_.COMMAND, "lengths", None),
         ("lengths=512", show.COMMAND, "length", 512),
-        ("length=512", tune.COMMAND, "length", 512),
-        ("lengths=512", tune.COMMAND, "length", 512),
-        ("methods=yarn", tune.COMMAND, "methods", ["yarn"]),
-        ("methods=yarn,yarn+log_n", tune.COMMAND, "methods", ["yarn", "yarn+log_n"]),
-        ("'needles={name:needle,options:4}'", tune.COMMAND, "needles", [{"name": "needle", "options": 4}]),
     ],
 )
 def test_one_value_is_a_list_of_one_and_lengths_have_either_name(
@@ -270,10 +268,10 @@ def test_a_dry_run_plans_for_a_machine_with_other_devices(tmp_path: Path) -> Non
     [("corpus=book.txt", "book.txt"), ("corpus=./my texts", "./my texts"), ("corpus=/a/b=c.jsonl", "/a/b=c.jsonl")],
 )
 def test_a_file_or_folder_of_texts_is_a_corpus(word: str, path: str) -> None:
-    config, choices = hydra_config.compose_config(tune.COMMAND, [word])
+    config, choices = hydra_config.compose_config(run_.COMMAND, [word])
     assert (choices["corpus"], config["corpus"]["path"]) == ("files", path)
 
 
 def test_a_folder_without_its_mark_is_told_how_to_be_written() -> None:
     with pytest.raises(ValueError, match=r"unknown corpus 'texts': .* or give corpus=\./FOLDER or corpus=FILE\.txt"):
-        hydra_config.compose_config(tune.COMMAND, ["corpus=texts"])
+        hydra_config.compose_config(run_.COMMAND, ["corpus=texts"])

@@ -1,4 +1,4 @@
-"""Everything that reads files from outside, each with valid files that lexbench wrote, and how it is called."""
+"""What of the core reads files from outside, each with valid files that lexbench wrote, and how it is called."""
 
 import contextlib
 import functools
@@ -9,24 +9,19 @@ import resource
 import shutil
 import signal
 import sys
-import tempfile
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
 from lexbench.commands import main
-from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import NOTHING_MEASURED, Refused
 from tests.faults.mutations import contents, damage
-from tests.parts.benchmarks.test_official import MADE as COPIES
-
-if TYPE_CHECKING:
-    from lexbench.parts.lab.study.plan import StudyStep
 
 DERIVED = "records.jsonl"
 """Made anew from the cells by every report."""
@@ -188,6 +183,41 @@ def tried(reader: Reader, root: Path, rng: random.Random) -> Outcome:
     return Outcome(verdict, said, what)
 
 
+def check_damaged(reader: Reader, root: Path) -> None:
+    """Many damaged files end in one line."""
+
+    @settings(
+        max_examples=reader.tries,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.integers(0, 2**32 - 1))
+    def checked(seed: int) -> None:
+        found = tried(reader, root, random.Random(seed))
+        assert found.verdict in ("read", "refused"), f"{found.verdict} after {found.what}:\n{found.said[-3000:]}"
+
+    checked()
+
+
+def check_undamaged(reader: Reader, root: Path) -> None:
+    """The valid folder is read."""
+    folder = fresh(reader, root)
+    verdict, said = called(lambda: reader.read(folder))
+    assert verdict == "read", said
+
+
+def check_without_permission(reader: Reader, root: Path) -> None:
+    """A file that may not be read ends in one line."""
+    folder = fresh(reader, root)
+    [file, *_] = sorted(file for pattern in reader.files for file in folder.glob(pattern))
+    file.chmod(0)
+    verdict, said = called(lambda: reader.read(folder))
+    assert verdict in ("read", "refused"), said
+
+
 # valid folders
 
 
@@ -236,16 +266,6 @@ def unfinished(folder: Path) -> None:
     store.append(each.cell, each.samples[0])
 
 
-def harness(folder: Path) -> None:
-    """Results of lm-evaluation-harness: choices, and what our own model writes."""
-    from tests.parts.exchange import test_lm_eval_results as own
-
-    own.write(folder / "choices", {"colours": (own.RIGHT, own.COLOURS)})
-    scores = {"exact_match,strict": 1.0, "exact_match,loose": 1.0}
-    rows = [own.written(index, by, " 42", exact_match=1.0) for index in range(2) for by in ("strict", "loose")]
-    own.write(folder / "ours", {"keys": (scores, rows)}, own.ours(64), "generate_until")
-
-
 def predictions(folder: Path) -> None:
     """Predictions as LongBench's pred.py writes them."""
     common = {"answers": ["Paris", "a cat"], "length": 3000}
@@ -271,116 +291,33 @@ def examples(folder: Path) -> None:
         archive.writestr("__MACOSX/hotpotqa.jsonl", "")
 
 
-def babilong(folder: Path) -> None:
-    """Predictions as BABILong's code writes them."""
-    for length in ("0k", "1k"):
-        rows = ',target,output,question\n0,garden,In the garden.,Where is Mary? \n1,office,"a, \n b",Where is John? \n'
-        (folder / f"qa1_{length}_instruction_no.csv").write_text(rows)
-
-
-def infinitebench(folder: Path) -> None:
-    """Predictions as InfiniteBench's code writes them."""
-    kinds = {"passkey": "71432", "math_calc": [1, 2, 3], "longbook_choice_eng": ["It rains", "B"], "code_run": 4}
-    for name, label in kinds.items():
-        rows = [{"id": place, "prediction": " 4 or B", "ground_truth": label} for place in range(2)]
-        (folder / f"preds_{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-
-
-def copies(folder: Path) -> None:
-    """Tiny copies of public benchmarks."""
-    for name, (make, _) in COPIES.items():
-        (folder / name).mkdir()
-        make(folder / name)
-
-
-def keys(folder: Path) -> None:
-    """Key tokens of a corpus."""
-    from lexbench.corpora.synthetic import Synthetic
-    from tests.parts.search.key_files import key_file
-
-    corpus = Synthetic(count=2, words=400)
-    key_file(folder / "keys.jsonl", corpus, {each.name: [[3, 9], [20, 40]] for each in corpus.documents()}, 8)
-
-
 def model_folder(folder: Path) -> None:
     """A tiny Llama with its tokenizer and its chat template."""
     import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     from lexbench.checkpoints.checkpoint import local_folder
-    from lexbench.parts.lab.encodings.rope import Rope
-    from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
-    from lexbench.parts.lab.native.folder import save_model
 
     torch.manual_seed(0)
     lexlet = local_folder("lexbench:lexlet")
     assert lexlet
-    vocabulary = json.loads((lexlet / "config.json").read_text())["vocab_size"]
-    shape = DecoderShape(vocabulary=vocabulary, layers=1, width=16, heads=2, kv_heads=1, hidden=16)
-    save_model(Decoder(shape, Rope(shape.head_dim, 10000.0)), folder, 64, bos=0, eos=1, dtype=torch.float32)
+    config = LlamaConfig(
+        vocab_size=json.loads((lexlet / "config.json").read_text())["vocab_size"],
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        rope_theta=10000.0,
+        bos_token_id=0,
+        eos_token_id=1,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copyfile(lexlet / name, folder / name)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
-
-
-def trained(folder: Path) -> None:
-    """What `lexbench train` leaves when it is interrupted: a checkpoint and a log."""
-    import torch
-
-    from lexbench.parts.lab.native.progress import TrainingProgress
-
-    network = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.AdamW(network.parameters())
-    network(torch.ones(2)).sum().backward()
-    optimizer.step()
-    progress = TrainingProgress(folder, "key")
-    for step in (1, 2, 3):
-        progress.append_log_row({"step": step, "loss": {"text": 1.5}, "seconds": 0.5 * step})
-    progress.save(network, optimizer, 3)
-
-
-def finished_training(folder: Path) -> None:
-    """A training's record."""
-    from lexbench.core.files import write_text
-
-    write_text(folder / "training.json", json.dumps({"key": "key", "tokens": 3, "seconds": 1.0}))
-
-
-def zoo(folder: Path) -> None:
-    """A study's page: what was measured, and what is known of the models."""
-    from lexbench.parts.lab.study import page as pages
-    from tests.report.fake_run import finished, keep
-
-    cells = [finished("last_segment", method, at, n=4) for method in ("none", "rerope") for at in (128, 256, 512)]
-    keep(folder / "run", cells)
-    pages.write_rows(pages.measured_rows([folder / "run"]), folder)
-    shutil.rmtree(folder / "run")
-    model = {"name": "lexlet", "entry": "rope", "family": "trained", "seed": 0, "encoding": {"name": "rope"}}
-    model |= {"start": None, "failed": None, "tokens": 9, "seconds": 1.0, "texts": 2, "last_loss": {}, "device": "CPU"}
-    about = {"study": "s", "recipe": "r", "trained_length": 256, "models": [{**model, "parameters": 4}]}
-    (folder / "models.json").write_text(json.dumps({**about, "published": []}, indent=1))
-
-
-def tuned(folder: Path) -> None:
-    """A tune's settings and result."""
-    (folder / "settings.json").write_text(json.dumps({"model": "lexlet", "length": 512, "space": {}, "seed": 0}))
-    (folder / "result.json").write_text(json.dumps({"budget": 4, "rows": []}))
-
-
-def journal(folder: Path) -> None:
-    """A search's journal, as the search itself writes it."""
-    _searched(folder)
-
-
-def _searched(folder: Path) -> object:
-    import numpy as np
-
-    from lexbench.parts.search.longrope_search.evolution import EvolutionSettings, search_factors
-
-    settings = EvolutionSettings(population=6, iterations=1, parents=3, mutations=2, crossovers=2, seed=3)
-    space = settings.space(4, 4.0, 2)
-    start = [np.array([1.0, 1.0, 2.0, 4.0])]
-    file, about = folder / "factors.jsonl", {"model": "lexlet", "length": 1024}
-    return search_factors(lambda candidate: float(sum(candidate.factors)), space, start, settings, file, about)
 
 
 def factors(folder: Path) -> None:
@@ -407,38 +344,6 @@ def answers(folder: Path) -> None:
     (folder / "hotpot.json").write_text(json.dumps([{**row, "context": [["cats", ["A cat."]], ["dogs", ["A dog."]]]}]))
 
 
-def partial(folder: Path) -> None:
-    """Key tokens that were found before an interruption."""
-    rows = [
-        {"document": "a", "tokens": 9, "end": 20, "spans": []},
-        {"document": "b", "tokens": 9, "end": 2, "spans": []},
-    ]
-    (folder / "keys.jsonl.part").write_text("".join(json.dumps(row) + "\n" for row in [HEADER, *rows]))
-
-
-HEADER = {"key_tokens": 1, "corpus": "c", "documents": 2}
-
-
-def card(folder: Path) -> None:
-    """A model card with a head."""
-    run_folder(folder / "run")
-    text = (
-        "---\nlicense: mit\nlanguage: [en]\nmodel-index:\n- name: lexlet\n  results: []\ntags:\n- x\n---\n\n# Model\n"
-    )
-    (folder / "README.md").write_text(text)
-
-
-def step(folder: Path) -> None:
-    """The stamp of a study's step."""
-    _step(folder).record_success(1.5)
-
-
-def _step(folder: Path) -> "StudyStep":
-    from lexbench.parts.lab.study.plan import StudyStep
-
-    return StudyStep(label="train a", words=["train"], log=folder / "log", stamp=folder / "done.json")
-
-
 # readers
 
 
@@ -446,16 +351,6 @@ def _preflight(folder: Path) -> None:
     from lexbench.runner.verify import Preflight
 
     Preflight(folder, None, "0")  # type: ignore[arg-type]
-
-
-def _view(folder: Path) -> None:
-    from lexbench.parts.web.view.folders import FolderWatch
-    from lexbench.parts.web.view.progress import progress_data
-
-    watch = FolderWatch([folder])
-    watch.folders_state()
-    runs = watch.read_runs()
-    json.dumps(progress_data([*runs], now=2e9), allow_nan=False)
 
 
 def _costs(folder: Path) -> None:
@@ -471,48 +366,12 @@ def _examples(folder: Path) -> None:
         read_examples(Source.find(place, "hotpotqa"), False)
 
 
-def _copies(folder: Path) -> None:
-    """Every benchmark; the first one that cannot be read is the answer."""
-    import lexbench
-
-    with tempfile.TemporaryDirectory() as other:
-        for name, (make, _) in COPIES.items():
-            (Path(other) / name).mkdir()
-            asked = make(Path(other) / name)
-            asked = {key: str(said).replace(other, str(folder)) for key, said in asked.items() if key != "room"}
-            task = lexbench.task(name, **{**asked, "data": str(folder / name), "room": 20})
-            task.questions(lexlet_tokenizer(), 1500, 3, 0)
-
-
-@functools.cache
-def lexlet_tokenizer() -> FastTokenizer:
-    return load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
-
-
-def _keys(folder: Path) -> None:
-    import numpy as np
-
-    from lexbench.core.task import Encoded
-    from lexbench.parts.search.key_tokens import read_key_tokens, tokens_within
-
-    found = read_key_tokens(folder / "keys.jsonl")
-    encoded = Encoded(ids=np.arange(10), starts=np.arange(0, 50, 5), text="x" * 50)
-    for spans in found.spans.values():
-        tokens_within(encoded, spans)
-
-
 def _tokenizer(folder: Path) -> None:
     from lexbench.checkpoints.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     tokenizer.decode(tokenizer.encode("a text").ids)
     tokenizer.frame(chat=True)
-
-
-def _imported_tokenizer(folder: Path) -> None:
-    from lexbench.parts.exchange.lm_eval.results.examples import RequestTokenCounter
-
-    RequestTokenCounter(folder).longest_request_tokens([("a text", " more"), ("b", {"max_gen_toks": 3})])
 
 
 def _facts(folder: Path) -> None:
@@ -524,15 +383,7 @@ def _facts(folder: Path) -> None:
     checkpoint_fingerprint(folder)
 
 
-def _weights(folder: Path) -> None:
-    from lexbench.parts.lab.native import start
-    from lexbench.parts.lab.study.study import count_parameters
-
-    start.read_start(folder).special_token_ids  # noqa: B018
-    count_parameters(folder / "model.safetensors")
-
-
-def _scored(folder: Path, backend: str) -> None:
+def score_eight_tokens(folder: Path, backend: str) -> None:
     import numpy as np
 
     from lexbench.checkpoints.checkpoint import read_model
@@ -547,39 +398,6 @@ def _scored(folder: Path, backend: str) -> None:
     loaded.score(Loglikelihood(index=0, cluster="a", tokens=tokens, first_target=4, bytes=4, words=1))
 
 
-def _resumed_training(folder: Path) -> None:
-    import torch
-
-    from lexbench.parts.lab.native.progress import TrainingProgress
-
-    network = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.AdamW(network.parameters())
-    TrainingProgress(folder, "key").resume(network, optimizer)
-    network(torch.ones(2)).sum().backward()
-    optimizer.step()
-
-
-def _finished_training(folder: Path) -> None:
-    from lexbench.parts.lab.native.progress import TrainingProgress
-
-    TrainingProgress(folder, "key")
-
-
-def _page(folder: Path) -> None:
-    from lexbench.parts.lab.study import page as pages
-
-    pages.write_page(folder)
-
-
-def _tuned(folder: Path) -> None:
-    from lexbench.parts.search.tune import tune
-    from lexbench.parts.search.tune.settings import TuneSettings
-
-    before = tune._previous_config(folder)
-    tune._claim_folder(folder, before, {"model": "lexlet", "length": 512, "space": {}, "seed": 0})
-    tune._has_finished_with(folder, TuneSettings(budget=4))
-
-
 def _texts(folder: Path) -> None:
     from lexbench.corpora.files import Files
 
@@ -591,16 +409,6 @@ def _answers(folder: Path) -> None:
 
     for name in ("squad.json", "hotpot.json"):
         read_questions.__wrapped__(str(folder / name), None, None, "test", None)
-
-
-def _partial(folder: Path) -> None:
-    from lexbench.parts.search.journal import resume_journal
-
-    resume_journal(folder / "keys.jsonl.part", HEADER)
-
-
-def _stamp(folder: Path) -> None:
-    _step(folder).is_done()
 
 
 def _uploaded(folder: Path) -> None:
@@ -622,7 +430,6 @@ READERS = [
         command("leaderboard", "{folder}", "--columns", "summary", "--format", "html", "--out", "{out}/board.html"),
     ),
     Reader("report", run_folder, CELLS, command("report", "{folder}", "--out", "{out}"), tries=1),
-    Reader("report --html", run_folder, CELLS, command("report", "{folder}", "--html", "--out", "{out}"), tries=1),
     Reader(
         "compare",
         run_folder,
@@ -647,17 +454,7 @@ READERS = [
         ("run/cells/[!.]*", "run/jobs/*"),
         command("check", "{folder}/run", "--baseline", "{out}/b.json", "--update", "--blind"),
     ),
-    Reader(
-        "share --card",
-        card,
-        ("README.md",),
-        command("share", "{folder}/run", "--card", "{folder}/README.md"),
-        keeps=False,
-    ),
-    Reader("share a run's values", run_folder, CELLS, command("share", "{folder}", "--card", "-", "--method", "none")),
-    Reader("share --samples", run_folder, CELLS, command("share", "{folder}", "--samples", "{out}")),
     Reader("costs", run_folder, ("costs.jsonl",), function(_costs)),
-    Reader("view's data", run_folder, CELLS, function(_view)),
     Reader("checks of a run", run_folder, ("verified.json",), function(_preflight)),
     Reader(
         "run goes on",
@@ -667,25 +464,17 @@ READERS = [
         keeps=False,
         tries=3,
     ),
-    Reader(
-        "import lm_eval",
-        harness,
-        ("*/*",),
-        command("import", "lm_eval", "{folder}", "--into", "{out}", "--trained-length", "8", "--length", "64"),
-    ),
     Reader("score longbench", predictions, ("*.jsonl",), command("score", "longbench", "{folder}", "--e")),
     Reader("longbench's data", examples, ("*",), function(_examples)),
-    Reader("score babilong", babilong, ("*.csv",), command("score", "babilong", "{folder}")),
-    Reader("score infinitebench", infinitebench, ("*.jsonl",), command("score", "infinitebench", "{folder}")),
-    Reader("benchmarks' data", copies, ("**/*.*",), function(_copies), tries=12),
-    Reader("key tokens", keys, ("keys.jsonl",), function(_keys)),
-    Reader("key tokens, half found", partial, ("*.part",), function(_partial), keeps=False),
     Reader("model's facts", model_folder, ("*.json", "*.safetensors"), function(_facts)),
     Reader("tokenizer", model_folder, ("*.json", "*.jinja"), function(_tokenizer)),
-    Reader("tokenizer of an import", model_folder, ("tokenizer*.json", "config.json"), function(_imported_tokenizer)),
-    Reader("training from a folder", model_folder, ("*.json", "*.safetensors"), function(_weights)),
-    Reader("backend native", model_folder, ("*.json", "*.safetensors"), function(lambda f: _scored(f, "native"))),
-    Reader("backend hf", model_folder, ("*.json", "*.safetensors"), function(lambda f: _scored(f, "hf")), tries=3),
+    Reader(
+        "backend hf",
+        model_folder,
+        ("*.json", "*.safetensors"),
+        function(lambda f: score_eight_tokens(f, "hf")),
+        tries=3,
+    ),
     Reader(
         "show",
         model_folder,
@@ -700,12 +489,6 @@ READERS = [
         command("export", "--to", "vllm", "--config-dir", "{folder}", "model=lexlet", "method=mine", "length=1024"),
         tries=3,
     ),
-    Reader("training on its way", trained, ("training.*",), function(_resumed_training), keeps=False),
-    Reader("training's record", finished_training, ("training.json",), function(_finished_training)),
-    Reader("study's page", zoo, ("measured.parquet", "models.json"), function(_page), keeps=False, tries=3),
-    Reader("study's stamp", step, ("done.json",), function(_stamp)),
-    Reader("tune", tuned, ("*.json",), function(_tuned), keeps=False),
-    Reader("search's journal", journal, ("factors.jsonl",), function(_searched), keeps=False),
     Reader("corpus of files", texts, ("*",), function(_texts)),
     Reader("corpus of datasets", texts, ("*",), function(_uploaded), tries=3),
     Reader("question answering", answers, ("*.json",), function(_answers)),

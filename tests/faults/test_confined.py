@@ -2,18 +2,14 @@
 
 import ast
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.record import Cell, Sample
-from lexbench.parts.exchange.hub.dataset_files import configuration_names
 from lexbench.store.store import Store
 from lexbench.taskkit.longbench.examples import Source, read_examples
 from tests.faults.readers import called, examples, model_folder
@@ -119,14 +115,6 @@ def test_no_source_executes_what_it_reads() -> None:
 HOSTILE = "!!python/object/apply:os.system ['touch {mark}']"
 
 
-def test_a_cards_head_runs_no_yaml_tag(tmp_path: Path) -> None:
-    from lexbench.parts.exchange.hub.card_yaml import read_head
-
-    with pytest.raises(ValueError, match="not YAML"):
-        read_head(f"---\nmodel: {HOSTILE.format(mark=tmp_path / 'mark')}\n---\n")
-    assert not (tmp_path / "mark").exists()
-
-
 TEMPLATES = [
     "{{ messages.__class__.__mro__[1].__subclasses__() }}{{ messages[0].content }}",
     "{{ cycler.__init__.__globals__.os.system('touch MARK') }}{{ messages[0].content }}",
@@ -168,23 +156,6 @@ def test_weights_that_are_a_pickle_are_not_read(tmp_path: Path) -> None:
         weight_files(tmp_path)
 
 
-def test_a_training_checkpoint_that_is_a_pickle_is_not_run(tmp_path: Path) -> None:
-    import hashlib
-    import pickle
-
-    from lexbench.parts.lab.native.progress import TrainingProgress
-
-    class Own:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return os.system, (f"touch {tmp_path / 'mark'}",)
-
-    content = pickle.dumps({"key": "key", "decoder": Own()})
-    (tmp_path / "training.checkpoint").write_bytes(hashlib.sha256(content).digest() + content)
-    with pytest.raises(ValueError, match="checkpoint"):
-        TrainingProgress(tmp_path, "key")
-    assert not (tmp_path / "mark").exists()
-
-
 NAMES = [
     "../../x",
     "/tmp/x",
@@ -209,14 +180,6 @@ def outside(folder: Path) -> set[str]:
     return {each.name for each in folder.parent.iterdir()}
 
 
-@pytest.fixture
-def inner(tmp_path: Path) -> Path:
-    """Deep enough that ../../x is ours to look at."""
-    folder = tmp_path / "a" / "b" / "c"
-    folder.mkdir(parents=True)
-    return folder
-
-
 def everything(folder: Path) -> set[str]:
     return {each.relative_to(folder).as_posix() for each in folder.rglob("*")}
 
@@ -232,13 +195,11 @@ def odd_run(folder: Path, names: list[str]) -> None:
         store.finish(each, range(2))
 
 
-@pytest.mark.everyday("card", "leaderboard", "check")
+@pytest.mark.everyday("leaderboard", "check")
 @pytest.mark.parametrize(
     "words",
     [
         pytest.param(["report", "RUN", "--out", "OUT"], marks=pytest.mark.slow),
-        ["share", "RUN", "--samples", "OUT"],
-        ["share", "RUN", "--card", "OUT/card.md", "--method", *[name for name in NAMES if name and name[0] != "-"]],
         ["leaderboard", "RUN", "--rows", "model", "--format", "html", "--out", "OUT/board.html"],
         [
             "check",
@@ -252,9 +213,14 @@ def odd_run(folder: Path, names: list[str]) -> None:
             "OUT/x.md",
         ],
     ],
-    ids=["report", "samples", "card", "leaderboard", "check"],
+    ids=["report", "leaderboard", "check"],
 )
 def test_names_in_records_lead_nowhere(words: list[str], inner: Path) -> None:
+    check_names_lead_nowhere(words, inner)
+
+
+def check_names_lead_nowhere(words: list[str], inner: Path) -> None:
+    """A command that reads a run of odd names writes where it is told to and nowhere else."""
     run, out = inner / "run", inner / "out"
     out.mkdir()
     odd_run(run, NAMES if words[0] != "report" else NAMES[:6])
@@ -272,32 +238,6 @@ def test_names_in_records_lead_nowhere(words: list[str], inner: Path) -> None:
 def test_cells_are_named_by_a_hash_whatever_they_are_called() -> None:
     for name in NAMES:
         assert all(letter in "0123456789abcdef" for letter in cell(name, name, 256, model=name).id)
-
-
-def test_configurations_are_plain_words() -> None:
-    found = configuration_names(NAMES)
-    assert len({name.lower() for name in found.values()}) == len(NAMES)
-    for name in found.values():
-        assert name and len(name) <= 90 and not name.startswith((".", "-")) and "/" not in name and name.isascii()
-
-
-@pytest.mark.slow
-def test_samples_of_an_import_are_only_those_beside_it(inner: Path) -> None:
-    from tests.parts.exchange import test_lm_eval_results as own
-
-    row = own.choice(0, 0, (1.0, 2.0))
-    right = {"acc,none": 1.0}
-    file = own.write(inner / "lm", {"colours": (right, [row])})
-    secret = inner.parent / f"samples_x_{own.DATE}.jsonl"
-    shutil.copyfile(next((inner / "lm").glob("samples_*")), secret)
-    content = json.loads(file.read_text())
-    content["results"] = {f"../samples_x/../../{name}": value for name, value in content["results"].items()}
-    file.write_text(json.dumps(content))
-    words = ["import", "lm_eval", str(file), "--into", str(inner / "run"), "--trained-length", "8", "--length", "8"]
-    verdict, said = called(lambda: main.main(words))
-    assert verdict == "refused"
-    assert "has no samples" in said
-    assert not (inner / "run").exists()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("", ".", "a\0b")])
@@ -323,21 +263,3 @@ def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
     rows = read_examples(Source.find(inner / "data.zip", "hotpotqa"), False)
     assert [row["_id"] for row in rows] == ["0", "1", "2"]
     assert everything(root) == before
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "CON"])
-def test_a_study_never_trains_outside_its_folder(name: str) -> None:
-    from lexbench.parts.lab.study.settings import StudyEntry
-
-    with pytest.raises(ValueError, match="must be a folder's name"):
-        StudyEntry(name=name, family="trained", encoding="rope")
-
-
-def test_entries_of_the_study_that_we_ship_are_plain() -> None:
-    from lexbench.core import registry
-    from lexbench.parts.lab.study.settings import PLAIN_NAME_PATTERN
-
-    stated = registry.read_named_config("study", "encodings")
-    every = [*stated["entries"], *stated["finetuned"]["entries"]]
-    assert len(every) > 20
-    assert all(PLAIN_NAME_PATTERN.fullmatch(each["name"]) for each in every)

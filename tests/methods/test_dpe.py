@@ -16,7 +16,6 @@ from lexbench.kernels import decode, dense, fast
 from lexbench.kernels.reference import first_change
 from lexbench.kernels.rotations import per_band
 from lexbench.methods.dpe import PUBLISHED_BAND_GROUPS, Dpe
-from lexbench.parts.lab.encodings.base import RotaryEncoding
 from tests.methods.remaps import distances, plain
 from tests.methods.test_self_extend import grouped
 
@@ -180,7 +179,14 @@ def attention() -> Attention:
     return Dpe(groups=GROUPS, window=WINDOW).attention(model, LENGTH)
 
 
-ROTATE = per_band(RotaryEncoding(INV_FREQ).rotate)
+def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
+    """Pairs (p, p + D/2), turned by their angles."""
+    turn = positions.double()[..., :, None] * INV_FREQ.double()
+    one, two = vectors.chunk(2, dim=-1)
+    return torch.cat([one * turn.cos() - two * turn.sin(), two * turn.cos() + one * turn.sin()], dim=-1)
+
+
+ROTATE = per_band(rotate)
 
 
 @pytest.mark.parametrize("kernel", [dense, fast])

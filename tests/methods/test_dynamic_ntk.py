@@ -3,13 +3,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from lexbench import Model, Refused
-from lexbench.core.attention import Attention, Floats
+from lexbench.core.attention import Floats
 from lexbench.methods.dynamic_ntk import DynamicNtk
-from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import EncodingAttention
 
 
 def closed_form(model: Model, rate: float, longest: int) -> list[float]:
@@ -77,31 +74,6 @@ def test_a_fresh_transformers_model_has_the_same_numbers(
     assert_as_transformers(attention, model, "dynamic", length=length, factor=rate)
 
 
-def test_per_position_each_query_sees_the_frequencies_of_a_text_that_ends_with_it(tiny: Model) -> None:
-    attention = DynamicNtk(factor=2, policy="per_position").attention(tiny, 64)
-    generator = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(1, heads, 40, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
-    places, rope = torch.arange(40), Rope(8, 10_000.0)
-    layer = EncodingAttention(rope, attention, q, k, places)
-    got, later = layer.logits(0, 40)[0], EncodingAttention(rope, attention, q[:, :, 30:], k, places).logits(0, 10)[0]
-    torch.testing.assert_close(later, got[:, 30:])
-    for i in range(40):
-        theta = np.array(closed_form(tiny, 2, max(16, i + 1)))
-        for j in range(i + 1):
-            turn = np.exp(1j * (i - j) * theta)
-            for head in (0, 3):
-                one = q[0, head, i, :4].numpy() + 1j * q[0, head, i, 4:].numpy()
-                two = k[0, head // 2, j, :4].numpy() + 1j * k[0, head // 2, j, 4:].numpy()
-                expected = (one * two.conj() * turn).sum().real / math.sqrt(8)
-                assert float(got[head, i, j]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    plain = EncodingAttention(rope, Attention(), q, k, places).logits(0, 40)[0]
-    torch.testing.assert_close(got[:, :16], plain[:, :16])  # up to the trained length the model itself
-    v = torch.eye(40, dtype=torch.float64).expand(1, 2, -1, -1)
-    torch.testing.assert_close(layer.attention_output(v)[0], got.softmax(-1))
-    with pytest.raises(Refused, match="its frequencies differ by query"):
-        DynamicNtk(policy="per_position").rope_parameters(tiny, 64)
-
-
 def test_a_trained_length_given_takes_the_place_of_the_models(
     llama2: Model, frequencies: Callable[..., Floats]
 ) -> None:
@@ -136,3 +108,8 @@ def test_models_without_plain_rope_of_four_dimensions_are_refused(nope: Model, s
             DynamicNtk().attention(model, 1024)
         with pytest.raises(Refused, match=model.name):
             DynamicNtk(policy="hf_dynamic").attention(model, 1024)
+
+
+def test_frequencies_per_position_have_no_export(tiny: Model) -> None:
+    with pytest.raises(Refused, match="its frequencies differ by query"):
+        DynamicNtk(policy="per_position").rope_parameters(tiny, 64)

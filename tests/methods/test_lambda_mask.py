@@ -10,8 +10,6 @@ from lexbench.core.record import Refused
 from lexbench.kernels import dense
 from lexbench.kernels.reference import Angles, attention_weights
 from lexbench.methods.lambda_mask import LambdaMask
-from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.methods.remaps import distances, plain
 
 
@@ -68,10 +66,6 @@ def test_the_best_keys_of_the_middle_are_seen_by_each_head(tiny: Model) -> None:
             found = {j: float(scores[head, i, j]) for j in range(30) if scores[head, i, j] > -torch.inf}
             assert found.keys() == seen
             assert all(found[j] == pytest.approx(logits[j], rel=1e-9, abs=1e-12) for j in seen)
-    layer = EncodingAttention(Rope(8, tiny.rope_base or 0), attention, q, k, torch.arange(30))
-    torch.testing.assert_close(layer.logits(0, 30)[0], scores / 8**0.5)
-    v = torch.eye(30, dtype=torch.float64).expand(1, 2, -1, -1)
-    torch.testing.assert_close(layer.attention_output(v)[0], (scores / 8**0.5).softmax(-1))
     own = Angles(frequencies)
     reference = attention_weights(attention, own, q[0, 3, 29].numpy(), k[0, 1].numpy(), 29, 1.0, 3)
     np.testing.assert_allclose(scores[3, 29].softmax(-1), reference, rtol=1e-9, atol=1e-14)

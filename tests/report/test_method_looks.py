@@ -1,7 +1,6 @@
 """A method has one look everywhere: from its name alone, told apart by the colour-blind, the baseline always dark."""
 
 import itertools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from lexbench.core import registry
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey, parse_label
 from lexbench.core.record import Sample
 from lexbench.methods.pi import Pi
-from lexbench.parts.web.page import data, page
-from lexbench.parts.web.page.headlines import metric_headlines
 from lexbench.report import looks
 from lexbench.report.plots import over_length
 from lexbench.report.plots.style import MARKER_OF_SHAPE, line_style, series_style
@@ -207,43 +204,6 @@ def test_perplexity_is_compressed_in_nats() -> None:
     heights = scale.forward(np.exp([0.0, 2.0, 8.0]))
     assert heights == pytest.approx([0.0, 2.0, 2.0 + 2.0 / 3])
     assert scale.inverse(heights) == pytest.approx(np.exp([0.0, 2.0, 8.0]))
-
-
-def test_pages_and_figures_take_the_same_looks() -> None:
-    table = made({"none": (2.0, 2.5), "pi": (2.0, 2.2), "yarn": (2.0, 2.1), "mine": (2.0, 3.5)})
-    samples = [
-        FinishedCell(
-            cell("last_segment", str(name), 256, n=1),
-            [Sample(index=0, cluster="0", tokens=256, nll=np.ones(4, np.float32))],
-        )
-        for name in table.methods
-    ]
-    [setting] = data.settings_data(data.PageData.of(samples))
-    rules = dict(re.findall(r"\.hue-(\d) \{ color: light-dark\((#\w+),", page.hue_rules()))
-    for name, shown in zip(setting["methods"], setting["looks"], strict=True):
-        look = looks.looks_of_methods(table.methods)[parse_label(name)]
-        assert rules[str(shown["hue"])] == look.colour and shown["mark"] == look.marker
-        assert f'"{shown["mark"]}"' in f'"{look.marker}"' and shown["front"] == (name == "mine")
-    script = (Path(page.__file__).parent / "charts.js").read_text()
-    assert all(re.search(rf'"?{marker}"?: "M', script) for marker in MARKER_OF_SHAPE)
-
-
-def test_ones_own_method_is_in_the_summary_however_bad_it_is() -> None:
-    losses = {name: 2.0 + place / 100 for place, name in enumerate(METHODS[:9])} | {
-        "none": 3.0,
-        "mine": 9.0,
-        "yarn": 8.0,
-    }
-    cells = [
-        FinishedCell(
-            cell("last_segment", name, length, n=1),
-            [Sample(index=0, cluster="0", tokens=length, nll=np.full(4, loss, np.float32))],
-        )
-        for name, loss in losses.items()
-        for length in (256, 512)
-    ]
-    [told] = metric_headlines(data.PageData.of(cells, ["yarn"]))
-    assert [str(row["method"]) for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "unmodified (none)"]
 
 
 def test_lines_of_one_colour_differ_in_marker_and_stroke() -> None:

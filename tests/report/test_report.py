@@ -19,7 +19,6 @@ from markdown_it import MarkdownIt
 
 from lexbench.core.files import write_text
 from lexbench.core.record import Sample
-from lexbench.parts.web.page.page import write_page
 from lexbench.report import contents, report, select, unchanged
 from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
@@ -169,8 +168,6 @@ def test_of_many_cells_the_first_tables_of_each_task_are_shown_and_the_others_ar
         text = write_report([tmp_path], out, figures=0, tables=asked).read_text()
         told = f"{tables} tables: only {count} are shown, the first of each model and task. lexbench report --tables N"
         assert (told in text) == (count < tables) and text.count("\n### ") == count
-        page = write_page([tmp_path], out / "page.html", tables=asked).read_text()
-        assert (f"{tables} tables: only {count} are shown" in page) == (count < tables)
         if count == 5:
             assert {f"{task} on" in text for task in ("passkey", "recall")} == {True}
     with pytest.raises(ValueError, match="tables must be a number of tables"):

@@ -9,7 +9,6 @@ from scipy.stats import binomtest
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
-from lexbench.parts.web.page import data, headlines
 from lexbench.report.check.check import check_runs
 from lexbench.report.check.comparison import comparison_markdown
 from lexbench.report.check.formats import check_command
@@ -106,21 +105,6 @@ def test_a_real_difference_between_a_floor_and_a_value_above_it_stays_one(tmp_pa
     assert verdict_text(found.tasks[0]) == "B is better at every length"
 
 
-def test_the_page_names_no_best_of_methods_at_chance() -> None:
-    cells = [guessed(name, count, length=at) for name, count in (("none", 6), ("ntk", 8)) for at in (512, 1024)]
-    [found] = headlines.metric_headlines(data.PageData.of(cells))
-    assert found["sentence"] == "Past 256 tokens no method can be told from another: every method is at chance (0.25)."
-    assert not any(entry.best or entry.star for row in found["rows"] for entry in row["entries"])
-
-
-def test_the_page_says_where_all_others_tie_with_the_highest() -> None:
-    """Two methods with 14 and 13 right answers of 32 are both above chance; one question that changed tells nothing."""
-    cells = [guessed(name, count, length=at) for name, count in (("none", 14), ("ntk", 13)) for at in (512, 1024)]
-    [found] = headlines.metric_headlines(data.PageData.of(cells))
-    assert found["sentence"].startswith("unmodified (none) has the highest mean past 256 tokens, 0.44 [")
-    assert found["sentence"].endswith("]; all others are tied with it.")
-
-
 def test_the_leaderboard_names_no_best_of_methods_at_chance(tmp_path: Path) -> None:
     page = leaderboard_text(folder(tmp_path, guessed("none", 6), guessed("ntk", 8)))
     assert "At 512 (2x) no row can be told from another: every row is at chance (0.25)." in page
@@ -166,11 +150,8 @@ def test_a_gate_on_a_text_that_the_model_does_not_speak_says_so_and_certifies_no
     assert said in power_table(plan_claims([tmp_path / "unspoken"], tmp_path / "unspoken.json", []))
 
 
-def test_a_text_in_another_language_is_said_by_the_page_and_the_leaderboard(tmp_path: Path) -> None:
+def test_a_text_in_another_language_is_said_by_the_leaderboard(tmp_path: Path) -> None:
     cells = [spoken(name, loss, at) for name in ("none", "pi") for at, loss in ((256, 6.5), (512, 7.3))]
-    said = "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens"
-    [found] = headlines.metric_headlines(data.PageData.of(cells))
-    assert found["sentence"].startswith(said)
     scale = "counting word pairs scores 5.000, counting words 5.800, guessing 6.240."
     assert f"For scale, on the same targets: {scale}" in leaderboard_text(folder(tmp_path, *cells))
     assert (

@@ -13,7 +13,6 @@ from scipy.stats import t
 
 from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
-from lexbench.parts.web.page.page import template_environment
 from lexbench.report import formats
 from lexbench.report import tables as report_tables
 from lexbench.report.formats import markdown_columns
@@ -146,7 +145,7 @@ def test_the_protocol_and_what_cells_share_stand_above() -> None:
     ],
 )
 def test_a_text_that_only_this_machine_has_is_said_so(name: str, corpus: str) -> None:
-    """In the caption of tables, of boards, and on the page; by the name in the identity, whatever the label."""
+    """In the caption of tables and of boards; by the name in the identity, whatever the label."""
     one = finished("last_segment", "none", 512)
     identity = {**one.cell.identity, "corpus": {"name": name}}
     other = FinishedCell(replace(one.cell, corpus=corpus, identity=identity), one.samples)
@@ -154,7 +153,6 @@ def test_a_text_that_only_this_machine_has_is_said_so(name: str, corpus: str) ->
     for said in ("novels", "files(path='stdlib')", "stdlibs"):
         portable = FinishedCell(cell("last_segment", "none", 512, corpus=said), one.samples)
         assert f"seed 0, corpus {said}, hf in" in table_caption(build_tables([portable])[0])
-    assert template_environment().from_string("{{ cell|corpus }}").render(cell=other.cell).endswith("text)")
 
 
 def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:

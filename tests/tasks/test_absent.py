@@ -1,6 +1,8 @@
 """Questions without an answer: the text lacks what is asked for and nothing else, and no bias is a skill."""
 
 import csv
+import functools
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -11,19 +13,27 @@ import pytest
 import lexbench
 from lexbench import Choose, ChooseAnswer, ConfigError, Generate
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.core import registry
+from lexbench.core import objects, registry
 from lexbench.core.suites import expand_suite
 from tests.answerers import perfect, written
 
-with Path("lexbench/parts/benchmarks/tasks/associative_sights.csv").open(encoding="utf-8", newline="") as rows:
-    SIGHTS = {city: sight for sight, city, _ in csv.reader(rows)}
-TASKS: dict[str, dict[str, Any]] = {
+ALL_TASKS: dict[str, dict[str, Any]] = {
     "passkey": {},
     "needle": {"haystack": "noise", "distractors": 3},
     "variable_tracking": {},
     "associative": {},
 }
+TASKS = {name: given for name, given in ALL_TASKS.items() if name in registry.registered_names("task")}
 LENGTH, N = 460, 40
+
+
+@functools.cache
+def sights() -> dict[str, str]:
+    """The sight of each city."""
+    cls = objects.class_of(registry.read_named_config("task", "associative"), "task")
+    file = Path(inspect.getfile(cls)).with_name("associative_sights.csv")
+    with file.open(encoding="utf-8", newline="") as rows:
+        return {city: sight for sight, city, _ in csv.reader(rows)}
 
 
 def read(name: str, text: str) -> tuple[int, bool]:
@@ -40,7 +50,7 @@ def read(name: str, text: str) -> tuple[int, bool]:
         given = re.findall(r"VAR [A-Z]{5} = (VAR [A-Z]{5}|\d{5})\.", body)
         return len(given), re.findall(r"the value (\d{5})", ask)[0] in given
     lives = re.findall(r"lives next to ([^.]+)\.", body)
-    return len(lives), SIGHTS[re.findall(r"been to ([^.?]+)[.?]", ask)[0]] in lives
+    return len(lives), sights()[re.findall(r"been to ([^.?]+)[.?]", ask)[0]] in lives
 
 
 def asked(name: str, tokenizer: FastTokenizer, how: str, **more: Any) -> list[Any]:

@@ -22,8 +22,8 @@ from lexbench.methods.scaled import attention_of
 from lexbench.parts.kv import eviction
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.methods.kv import Kv
-from lexbench.parts.lab.backend import Native
 from lexbench.runner.verify import failure_of_checks, verify_attention
+from tests.backends.named import backend_class
 from tests.backends.test_hf import VOCABULARY, save
 from tests.census import tiny as census
 
@@ -555,7 +555,7 @@ def test_both_backends_keep_the_same(name: str) -> None:
     inv_freq = LEXLET.inv_freq().astype(np.float32).astype(np.float64)
     tokens = np.random.default_rng(5).permutation(400)[:150]
     found = []
-    for backend in (Hf(LEXLET, dtype="float64", device="cpu"), Native(LEXLET, dtype="float64")):
+    for backend in (Hf(LEXLET, dtype="float64", device="cpu"), backend_class("native")(LEXLET, dtype="float64")):
         backend.attend(replace(attention, inv_freq=inv_freq))
         found.append(backend.diverge(MeasureDivergence(index=0, cluster="", tokens=tokens, first_target=100)))
         scored = backend.score(Loglikelihood(index=0, cluster="", tokens=tokens, first_target=100, bytes=1, words=1))

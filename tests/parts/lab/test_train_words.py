@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from lexbench.commands import main
+from lexbench.parts.lab.commands import train
+from tests.commands.test_words import check_one_method
 
 
 def test_convert_takes_folders_on_disk_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,3 +30,7 @@ def test_texts_of_a_training_are_lists_of_corpora(
 ) -> None:
     assert main.main(["train", "recipe=zoo_tiny", f"out={tmp_path / 'out'}", setting]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_training_of_one_method_says_how_to_combine_several() -> None:
+    check_one_method(train.COMMAND)

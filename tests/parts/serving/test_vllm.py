@@ -1,4 +1,4 @@
-"""What the vLLM backend does with an engine, shown on one that is made up; tests/vllm has the real one."""
+"""What the vLLM backend does with an engine, shown on one that is made up; vllm/ has the real one."""
 
 import math
 import re

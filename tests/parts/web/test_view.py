@@ -826,3 +826,12 @@ def test_a_young_page_is_not_given_to_a_reader_who_has_seen_it(tmp_path: Path) -
     again = pages.get(30, first.content.state)
     assert again and again.content.html == "2 cells"
     assert pages.get(30, again.content.state) is again, "nothing has changed"
+
+
+def test_what_is_no_file_among_cells_hides_none_of_the_others(tmp_path: Path) -> None:
+    good = [finished("passkey", method, 256, n=4) for method in ("none", "ntk")]
+    keep(tmp_path, good)
+    (tmp_path / "cells" / "0123.parquet").mkdir()
+    os.mkfifo(tmp_path / "cells" / "4567.jsonl")  # to open it would wait for ever
+    [run] = FolderWatch([tmp_path]).read_runs()
+    assert run.finished.keys() == {each.cell.id for each in good}

@@ -15,9 +15,9 @@ from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.attention import Shift
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.parts.lab.backend import Native
 from lexbench.runner.job import Job
 from lexbench.runner.plan import min_memory_bytes, plan_cells
+from tests.backends.named import backend_class
 
 LEXLET = read_model({"path": "lexbench:lexlet"})
 CORPUS = Synthetic(count=4, words=900)
@@ -64,7 +64,7 @@ def test_scores_are_those_of_transformers_at_these_positions_with_its_loss_of_pr
 
 @pytest.mark.slow
 def test_native_rotates_exactly_so_that_only_distances_count(lexlet: FastTokenizer) -> None:
-    asked, exact = passage(lexlet, 160), Native(LEXLET)
+    asked, exact = passage(lexlet, 160), backend_class("native")(LEXLET)
     exact.attend(Attention())
     here = exact.score(asked).nll
     exact.attend(Attention(remap=Shift(1_000_000)))

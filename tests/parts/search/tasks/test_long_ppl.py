@@ -14,7 +14,7 @@ from lexbench.corpora.synthetic import Synthetic
 from lexbench.stats.records import records_of
 from lexbench.store.format import FinishedCell
 from tests.answerers import perfect, uniform
-from tests.parts.search.key_files import key_file
+from tests.key_files import key_file
 
 LENGTHS = [20, 33, 64]
 PLACES: tuple[list[int], ...] = ([20, 21, 40, 41, 44, 70, 99], [30], [], [15, 16, 60])

@@ -30,7 +30,7 @@ from lexbench.parts.serving.vllm.angles import ExpectedAngles, own_angles
 from lexbench.parts.serving.vllm.backend import Vllm
 from lexbench.parts.serving.vllm.engine import CosSinTable
 from lexbench.parts.serving.vllm.worker import Turning
-from tests.vllm.engines import without_workers
+from tests.parts.serving.vllm.engines import without_workers
 
 MODEL = read_model(registry.read_named_config("model", "lexlet"))
 LEXLET = registry.PACKAGE_FOLDER / "lexlet"
@@ -321,7 +321,7 @@ def test_a_question_that_the_engine_rejects_is_deferred_in_its_words(
 
 
 def test_a_length_that_the_engine_refuses_is_a_refusal(tmp_path: Path, ended: list[Vllm]) -> None:
-    shared = Path(os.environ.get("LEXBENCH_SHARED", Path(__file__).parents[3] / "shared")) / "data/gpt-nano-sort-hf"
+    shared = Path(os.environ.get("LEXBENCH_SHARED", Path(__file__).parents[5] / "shared")) / "data/gpt-nano-sort-hf"
     if not shared.is_dir():
         pytest.skip("the shared data are not here")
     model = read_model({"name": "sort", "path": str(shared)})

@@ -25,8 +25,8 @@ from lexbench.parts.serving.openai import http
 from lexbench.parts.serving.openai.backend import OpenAI
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
-from tests.vllm.engines import without_workers
-from tests.vllm.server import VllmServer
+from tests.parts.serving.vllm.engines import without_workers
+from tests.parts.serving.vllm.server import VllmServer
 
 LEXLET = registry.PACKAGE_FOLDER / "lexlet"
 FACTS = registry.read_named_config("model", "lexlet")

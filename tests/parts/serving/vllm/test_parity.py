@@ -23,7 +23,7 @@ from lexbench.parts.serving.parity import compare
 from lexbench.parts.serving.parity.tolerance import rounding_tolerance
 from lexbench.parts.serving.vllm.backend import Vllm
 from lexbench.runner.job import Job
-from tests.vllm.engines import without_workers
+from tests.parts.serving.vllm.engines import without_workers
 
 SHARE = 0.08
 """Of this machine's memory, for an engine."""

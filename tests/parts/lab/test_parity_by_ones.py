@@ -1,6 +1,6 @@
 """Right answers of the study `parity` by the number of ones.
 
-As a program, `python tests/parts/serving/test_parity_by_ones.py DIR`, it writes them from the folder of the study.
+As a program, `python tests/parts/lab/test_parity_by_ones.py DIR`, it writes them from the folder of the study.
 """
 
 import csv

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lexbench import Loglikelihood
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.parts.serving.identify import pack
 from lexbench.runner.backend_pool import open_backend, release_backend
 
 pytest.importorskip("llama_cpp")
@@ -31,7 +31,7 @@ def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path
         for given in engines.METHODS:
             label, attention, flags = engines.exported(model, given, len(text), "llama.cpp")
             hf.attend(attention)
-            [ours] = pack.question_nats(hf, [pack.loglikelihood_question(text, 1)])
+            ours = hf.score(Loglikelihood(index=0, cluster="", tokens=text, first_target=1, bytes=0, words=0)).nll
             llama = llama_cpp.engine(file, flags, type_k=0, type_v=0)
             theirs = llama_cpp.losses(llama, text)
             llama.close()
