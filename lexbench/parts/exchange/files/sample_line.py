@@ -10,6 +10,8 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 
+ALL_SAMPLES = "all samples"
+"""Task of samples whose file names none."""
 MAX_NEGATIVE_NATS = 1e-3
 """What rounding may leave below 0 in a loss: no probability is above 1."""
 MAX_NATS = 1e30
