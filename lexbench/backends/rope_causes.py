@@ -37,10 +37,10 @@ OTHER_METHOD_WORDS = {"pi": "linear scaling", "yarn": "YaRN", "llama3": "llama3'
 
 
 class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what it found)
-    """Cos and sin of a running model differ from the requested ones: pair, position, difference and likely cause.
+    """Cos and sin of a running model, or its attention, differ from the requested ones.
 
-    `pair`, `position` and `difference` are those of the worst cos or sin, None where there is nothing to compare;
-    `cause` is None where none is known.
+    `pair`, `position` and `difference` are those of the worst cos or sin, or of the worst number of the attention of
+    `layer`, None where there is nothing to compare; `cause` is None where none is known.
     """
 
     def __init__(
@@ -50,9 +50,11 @@ class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what 
         pair: int | None = None,
         position: int | None = None,
         difference: float | None = None,
+        layer: str | None = None,
     ) -> None:
         super().__init__(message)
         self.cause, self.pair, self.position, self.difference = cause, pair, position, difference
+        self.layer = layer
 
 
 @dataclass(frozen=True, eq=False)
