@@ -5,7 +5,7 @@ cached prefix, and by which weights its own attention function mixes values, of 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from lexbench.backends.attention_reading import Pairing, Turning, TurnReading, likely_turning, pairing
+from lexbench.backends.attention_reading import OtherTurning, Pairing, Turning, TurnReading, likely_turning, pairing
 from lexbench.backends.hf.exact.assert_rope import assert_rope, facts_for, wanted_ropes
-from lexbench.backends.hf.exact.attention_seams import AttentionCall, Seams, read_tokens
+from lexbench.backends.hf.exact.attention_seams import AttentionCall, RotationCall, Seams, read_tokens
 from lexbench.backends.hf.exact.attention_weights import WantedWeights, check_options, check_weights
 from lexbench.backends.hf.exact.layers import stated_size, views_of
 from lexbench.backends.hf.exact.network import position_table_size, tower_candidates
@@ -25,7 +25,14 @@ from lexbench.backends.hf.exact.rotary import new_full_cache
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope
 from lexbench.backends.rope_reading import places_up_to
 from lexbench.checkpoints.config_facts import REORDERED_MODEL_TYPES
-from lexbench.checkpoints.layer_scores import TURNED_BACK, WITHOUT_WINDOWS, LayerScores, layer_scores
+from lexbench.checkpoints.layer_scores import (
+    INDEX_OF_NEIGHBOURS,
+    REORDERED_WITHOUT_ENTRY,
+    TURNED_BACK,
+    WITHOUT_WINDOWS,
+    LayerScores,
+    layer_scores,
+)
 from lexbench.checkpoints.structure import STATE_LAYER_KINDS, layer_kinds
 from lexbench.core.attention import Floats, Positions
 from lexbench.core.errors import ConfigError
@@ -232,7 +239,9 @@ class _AttentionProbe:
     def _check_alone(self, places: Positions) -> None:
         """RopeMismatch unless queries and keys of texts of one token each turn as they should."""
         ids = torch.from_numpy(places)[:, None].to(self._tower.device)
-        for call in self._record(len(places), 1, position_ids=ids):
+        calls = self._record(len(places), 1, position_ids=ids)
+        rotations = self._seams.rotations
+        for call in calls:
             if (layer := self._layers.get(id(call.module))) is None:
                 continue
             for of, vectors in zip(VECTORS, (call.query, call.key), strict=True):
@@ -241,6 +250,7 @@ class _AttentionProbe:
                 found = self._vectors(call, of)
                 self._starts[id(call.module), of] = found[0]
                 self._check_vectors(layer, call, of, found, places, "")
+        self._check_rotations(rotations, places)
 
     def _check_text(self, calls: list[AttentionCall], first: int, where: str) -> None:
         """RopeMismatch unless queries of one text, and its keys as they are kept, turn as they should.
@@ -269,36 +279,82 @@ class _AttentionProbe:
     ) -> None:
         counted = places if where else np.zeros_like(places)
         wanted = layer.turning(of, places, call.module, counted)
-        dtype = str(call.query.dtype).removeprefix("torch.")
-        reading = TurnReading(places, found, self._starts[id(call.module), of], dtype)
+        start = np.repeat(self._starts[id(call.module), of][None], len(places), axis=0)
+        reading = TurnReading(places, found, start, _dtype_name(call.query))
+        if not reading.agrees(wanted):
+            raise self._turn_error(layer, layer.place, reading, wanted, f"turn its {of}", where)
+
+    def _check_rotations(self, calls: list[RotationCall], places: Positions) -> None:
+        """RopeMismatch unless what functions rotate, an index of keys' too, turns as the weights of its type are made.
+
+        Args:
+            calls: of texts of one token each.
+            places: [n] their positions.
+        """
+        names = {id(module): name for name, module in self._tower.named_modules()}
+        for call in calls:
+            name = names.get(id(call.module), "")
+            number = _number(name, call.module)
+            layer = next((each for each in self._layers.values() if each.number == number), None)
+            if layer is None or layer.rope is None:
+                continue
+            for before, after in zip(call.before, call.after, strict=True):
+                if not isinstance(after, torch.Tensor) or before.shape != after.shape or len(before) != len(places):
+                    continue
+                width = before.shape[-1]
+                start, found = (_as_floats(each).reshape(len(places), -1, width) for each in (before, after))
+                wanted = self._rotation(layer, id(call.module) in self._layers, width, places)
+                reading = TurnReading(places, found, start, _dtype_name(before))
+                if wanted is not None and not any(map(reading.agrees, wanted)):
+                    place = f"{name} ({type(call.module).__name__})"
+                    raise self._turn_error(layer, place, reading, wanted[0], "rotate", "")
+
+    def _rotation(self, layer: WantedLayer, own: bool, width: int, places: Positions) -> list[Turning] | None:
+        """How vectors of a width turn, by where their pairs may stand afterwards; None where nothing is known."""
+        rope, kind = layer.rope, self._config.model_type
+        assert rope is not None, "the layer rotates"
+        rotated = 2 * len(rope.inv_freq)
+        if rotated > width:
+            return None
+        neighbours = kind in INDEX_OF_NEIGHBOURS
+        if own:
+            neighbours = self._model.rotary_layout == "interleaved" or kind in REORDERED_WITHOUT_ENTRY
+        given = pairing("interleaved" if neighbours else "half", rotated, width)
+        inv_freq = -rope.inv_freq if layer.turns_back else rope.inv_freq
+        halves = pairing("half", rotated, width)
+        return [Turning(given, inv_freq, np.ones(len(places)), rope.scale, made) for made in (None, halves)]
+
+    def _turn_error(
+        self, layer: WantedLayer, place: str, reading: TurnReading, wanted: Turning, does: str, where: str
+    ) -> RopeMismatch:
         errors, slack = reading.errors(wanted)
-        if (errors <= slack).all():
-            return
         row, pair = np.unravel_index(np.argmax(np.minimum(errors, 4.0) - slack), errors.shape)
-        cause = likely_turning(reading, wanted, self._other_frequencies(layer))
-        which = f"pair {pair}" if pair < errors.shape[1] - 1 else "dimensions that do not turn"
+        width = reading.start.shape[2]
+        cause = likely_turning(reading, wanted, list(self._other_turnings(layer, width, wanted)))
+        turns = int(pair) < errors.shape[1] - 1
         asked = layer.rope.label if layer.rope else "the model's config"
-        raise RopeMismatch(
-            f"{layer.place} does not turn its {of} as {asked} has it{where}: "
-            f"{which} at position {places[row]:,} is off by {errors[row, pair]:.2g} of its length (rounding explains "
-            f"{slack[row, pair]:.1g}). Likely cause: {cause or 'none known'}",
+        return RopeMismatch(
+            f"{place} does not {does} as {asked} has it{where}: "
+            f"{f'pair {pair}' if turns else 'what does not turn'} at position {reading.places[row]:,} is off by "
+            f"{errors[row, pair]:.2g} of its length (rounding explains {slack[row, pair]:.1g}). "
+            f"Likely cause: {cause or 'none known'}",
             cause,
-            int(pair) if pair < errors.shape[1] - 1 else None,
-            int(places[row]),
+            int(pair) if turns else None,
+            int(reading.places[row]),
             float(errors[row, pair]),
-            layer.place,
+            place,
         )
 
-    def _other_frequencies(self, layer: WantedLayer) -> dict[str, Floats]:
-        """Frequencies that a layer may have in place of its own, by the cause."""
-        found = {
-            f"rotated as {rope.rope.kind} layers are": rope.inv_freq
-            for rope in self._ropes
-            if layer.rope is None or rope.rope.kind != layer.rope.rope.kind
-        }
+    def _other_turnings(self, layer: WantedLayer, width: int, wanted: Turning) -> Iterator[OtherTurning]:
+        """Rotations that a layer may have in place of its own."""
         if layer.rope is not None:
-            found["scaling not applied in this layer"] = layer.rope.plain.inv_freq()
-        return found
+            yield OtherTurning("scaling not applied in this layer", wanted.pairing, layer.rope.plain.inv_freq())
+        for rope in self._ropes:
+            if layer.rope is None or rope.rope.kind != layer.rope.rope.kind:
+                pairs = self._pairing(rope, width)
+                if pairs is not None and 2 * len(rope.inv_freq) <= width:
+                    said = f"rotated as {rope.rope.kind or 'other'} layers are"
+                    yield OtherTurning(said, pairs, rope.inv_freq, rope.scale)
 
     # behind a prefix
 
@@ -320,7 +376,8 @@ class _AttentionProbe:
             self._check_vectors(layer, call, "queries", self._vectors(call, "queries"), places, where)
             sinks = getattr(call.module, "sinks", None) if layer.scores.has_sink else None
             held = None if sinks is None else sinks.detach().double().cpu().numpy().reshape(-1)
-            check_weights(call, WantedWeights(layer.scores, layer.view, held), layer.place)
+            views = {other.view for other in self._layers.values()} - {layer.view, None}
+            check_weights(call, WantedWeights(layer.scores, layer.view, held, tuple(views)), layer.place)
 
     def _far_prefix(self) -> tuple[Any, int]:
         """A cache of a prefix longer than every window, if the length is, and the tokens in it.
@@ -389,6 +446,10 @@ def _number(name: str, module: Any) -> int | None:
     parts = [int(part) for part in name.split(".") if part.isdecimal()]
     held = getattr(module, "layer_idx", None)
     return held if isinstance(held, int) and held >= 0 else parts[0] if parts else None
+
+
+def _dtype_name(given: torch.Tensor) -> str:
+    return str(given.dtype).removeprefix("torch.")
 
 
 def _as_floats(given: torch.Tensor) -> Floats:

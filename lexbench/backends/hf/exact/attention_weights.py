@@ -5,6 +5,7 @@ weight of each span. Spans end where a window or a chunk does, so that a single 
 """
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,8 @@ class WantedWeights:
     view: Window | Segments | None
     sinks: Floats | None
     """[H] learned logits without a key."""
+    other_views: tuple[Window | Segments, ...] = ()
+    """What other layers see."""
 
     def at(
         self,
@@ -103,8 +106,8 @@ def check_weights(call: AttentionCall, wanted: WantedWeights, place: str) -> Non
             cause = _likely_cause(asked, found, wanted, ends, spans, slack)
             raise RopeMismatch(
                 f"{place} does not weigh keys as its config says: the query at position {ends[row]:,} gives keys "
-                f"{spans[span]:,} to {last:,} a weight of {found[head, row, span]:.3g} in head {head}, "
-                f"not {right[head, row, span]:.3g}. Likely cause: {cause or 'none known'}",
+                f"{spans[span]:,} to {last:,} a weight of {found[head, row, span]:.4g} in head {head}, "
+                f"not {right[head, row, span]:.4g}. Likely cause: {cause or 'none known'}",
                 cause,
                 None,
                 int(ends[row]),
@@ -162,9 +165,13 @@ class _Asked:
 
     @property
     def products(self) -> Floats:
-        """[H, T, K] products."""
+        """[H, T, K] products, of heads that share keys with their neighbours."""
+        return self.products_with(lambda keys, times: np.repeat(keys, times[0], axis=0))
+
+    def products_with(self, spread: Callable[[Floats, tuple[int, int]], Floats]) -> Floats:
+        """[H, T, K] products, of keys [KV, K] that are spread over all heads."""
         query, key = self.call.query, self.call.key
-        keys = np.repeat(self._of_keys, query.shape[1] // key.shape[1], axis=0)
+        keys = spread(self._of_keys, (query.shape[1] // key.shape[1], 1))
         whole = self.largest * self._of_queries[:, None] * keys
         return np.repeat(whole[:, None], query.shape[2], axis=1)
 
@@ -205,6 +212,12 @@ def _likely_cause(
                 return f"another {kind}: {size:,} keys, not {view.size:,}"
         if isinstance(view, Segments) and fits(view=Window(view.size)):
             return f"a window of {view.size:,} keys in place of a chunk"
+    for other in wanted.other_views:
+        if fits(view=other):
+            return f"it sees the last {other.size:,} keys, as other layers do, not all"
+    repeats = asked.call.query.shape[1] // asked.call.key.shape[1]
+    if repeats > 1 and (abs(found - _by_span(wanted.at(asked.products_with(np.tile), ends), spans)) <= slack).all():
+        return "heads read the keys of other heads: keys are tiled, not repeated"
     if scores.cap and fits(cap=np.inf):
         return f"cap of {scores.cap:g} on the scores dropped"
     return _of_scale(asked, found, wanted, spans) if asked.largest else None
@@ -225,12 +238,14 @@ def _of_scale(asked: _Asked, found: Floats, wanted: WantedWeights, spans: list[i
         return None
     scale, own, latent = float(np.median(scales[told])), wanted.scores.scale, wanted.scores.latent
     head_dim = asked.call.query.shape[3]
-    named = {
-        own / latent**2: "scale of latent attention without mscale^2",
-        own / latent: "scale of latent attention times mscale once",
-        1.0: "scale of the softmax dropped",
-        head_dim**-0.5: "scale of a plain head in place of the layer's own",
-        own / head_dim**0.5: "scale of the softmax applied twice",
-    }
-    said = next((words for each, words in named.items() if np.isclose(each, scale, rtol=1e-2)), "another scale")
+    named = [
+        (own / latent**2, "scale of latent attention without mscale^2"),
+        (own / latent, "scale of latent attention times mscale once, not mscale^2"),
+        (own * latent**2, "mscale^2 of latent attention applied twice"),
+        (1.0, "scale of the softmax dropped"),
+        (head_dim**-0.5, "scale of a plain head in place of the layer's own"),
+        (own * own, "scale of the softmax applied twice"),
+    ]
+    fitting = (words for each, words in named if np.isclose(each, scale, rtol=1e-3) and not np.isclose(each, own))
+    said = next(fitting, "another scale of the softmax")
     return f"{said}: {scale:.4g}, not {own:.4g}"
