@@ -19,6 +19,7 @@ from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.core.version import full_version
 from lexbench.methods.composition import Method
 from lexbench.methods.scaled import attention_of, grows_with_length
+from lexbench.metrics import own_metrics
 from lexbench.runner.cells import BackendFacts, Component, MethodComponent, OpenCell, PlannedCell, Workload
 from lexbench.runner.forecast import cell_workload, format_duration, operations_per_second, parameter_count
 from lexbench.runner.job import Job
@@ -347,6 +348,7 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
         corpus=corpus.label if corpus else None,
         version=full_version(),
         identity=identity,
+        own_metrics=own_metrics(getattr(step.task.obj, "metrics", ())),
         step=step,
         weights_known=backend.weights_known,
     )
