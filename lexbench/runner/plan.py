@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.backends import capabilities
 from lexbench.checkpoints.checkpoint import BYTES_PER_NUMBER
-from lexbench.core import machine
+from lexbench.core import machine, objects
 from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
 from lexbench.core.guard import plugin_guard
@@ -28,9 +29,6 @@ from lexbench.runner.questions import outline_or_reason, questions_or_reason
 from lexbench.store.folder_faults import job_name
 from lexbench.store.store import Store
 from lexbench.taskkit.prompt import context_prefix
-
-READ_ONCE_BACKENDS = ("hf", "native", "vllm")
-"""Backends that read a text once for all questions behind it: they keep the prompt, or their engine caches prefixes."""
 
 
 def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
@@ -78,7 +76,7 @@ def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
                         refused.reason if refused else None,
                         Workload()
                         if refused or outline is None
-                        else cell_workload(job.model, outline, _reads_once(job, attention)),
+                        else cell_workload(job.model, outline, outline.per_text > 1 and _reads_once(job, attention)),
                         retry=isinstance(refused, Deferred),
                         is_foreseen=known is None and foreseen is not None,
                         groups=groups,
@@ -92,8 +90,15 @@ def _reads_once(job: Job, attention: Attention | None) -> bool:
     ranked = any(part.head_ratios is not None or part.dynamic is not None for part in parts)
     ranked |= any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
     growing = grows_with_length(job.model) and any(part.inv_freq is None for part in parts)
-    keeps = job.backend["name"] in READ_ONCE_BACKENDS and job.backend.get("prefix_caching", True)
-    return bool(job.reuse and keeps and not ranked and not growing)
+    return job.reuse and not ranked and not growing and _keeps_texts(job.backend)
+
+
+def _keeps_texts(backend: Mapping[str, Any]) -> bool:
+    """Whether a backend keeps a prompt for the next question, or its engine the beginnings of texts."""
+    with suppress(ConfigError, Refused):  # of a package that is not here: a plan needs none
+        can = capabilities(objects.checked_class(backend, "backend"))
+        return can.prefix_reuse or (can.engine_cache and bool(backend.get("prefix_caching", True)))
+    return False
 
 
 def _protocol(task: Component, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
