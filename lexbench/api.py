@@ -26,6 +26,7 @@ from lexbench.core.text import join_first_few, join_lengths, plain_text
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import Method, method_config, named_method, read_method
 from lexbench.report.select import named_methods
+from lexbench.stats.metrics import follows_another
 from lexbench.store.store import Store
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class Run:
         found = [
             table
             for table in every
-            if (table.metric == metric if metric else table.metric != "perplexity")  # it is nll's, exponentiated
+            if (table.metric == metric if metric else not follows_another(table.metric))
             and task in (None, table.cell.task, table.cell.task_name)
         ]
         if not found:

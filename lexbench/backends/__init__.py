@@ -1,7 +1,7 @@
 """One model under one Attention: what the runner asks of a backend."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lexbench.core.attention import Attention
@@ -44,6 +44,12 @@ class Capabilities:
     """The backend answers several questions in one pass: `batch_key` and `answer_batch`."""
     verifiable: bool = False
     """The backend shows logits and angles, to verify a method: the functions from `logits` to `all_layers_attended`."""
+    loads_weights: bool = False
+    """The backend reads the weights of the model's folder."""
+    device_setting: bool = False
+    """Its parameter `device` names a device of this machine."""
+    engine_cache: bool = False
+    """Its engine keeps the beginnings of texts by itself, unless the parameter `prefix_caching` is false."""
     one_method: bool = False
     """The model has one Attention for as long as it runs, as that of a server: `attend` takes no other."""
 
@@ -156,20 +162,21 @@ class Backend(Protocol):
 
 
 def capabilities(backend: Any) -> Capabilities:
-    """Abilities of a backend: stated, or implied by the optional methods of a plug-in."""
-    adopt_old_hooks(type(backend), RENAMED_HOOKS_OF_BACKENDS)
+    """Abilities of a backend, or of its class: stated, or implied by the optional methods of a plug-in."""
+    cls = backend if isinstance(backend, type) else type(backend)
+    adopt_old_hooks(cls, RENAMED_HOOKS_OF_BACKENDS)
     stated = getattr(backend, "capabilities", Capabilities())
 
     def defines(*names: str) -> bool:
         # A plug-in may inherit from Backend, which has every optional method: only methods of its own count.
-        own = (getattr(type(backend), name, None) for name in names)
+        own = (getattr(cls, name, None) for name in names)
         return all(each not in (None, getattr(Backend, name)) for each, name in zip(own, names, strict=True))
 
-    return Capabilities(
+    return replace(
+        stated,
         remote=stated.remote or defines("answers", "close"),
         prefix_reuse=stated.prefix_reuse or defines("is_causal"),
         batches=stated.batches or defines("batch_key", "answer_batch"),
         verifiable=stated.verifiable
         or defines("logits", "logits_together", "difference_from_method", "all_layers_attended"),
-        one_method=stated.one_method,
     )

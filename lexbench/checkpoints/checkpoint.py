@@ -14,7 +14,7 @@ from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.files import parse_object, read_object, sha256, why_not_a_folder
 from lexbench.core.model import Model, as_fact
 from lexbench.core.old_names import keep_old_names
-from lexbench.core.parts import load_provided
+from lexbench.core.parts import is_checkpoint_file, load_provided
 from lexbench.core.registry import suggest_choices
 from lexbench.core.values import has_type
 
@@ -40,10 +40,10 @@ OVERRIDABLE_FACT = "trained_length"
 def local_folder(path: str) -> Path | None:
     """The folder of a model's path, or None for a name on the hub.
 
-    `lexbench:NAME` is a model shipped with lexbench; a GGUF file has a folder in the cache.
+    `lexbench:NAME` is a model shipped with lexbench; a file of a form that a part reads has a folder in the cache.
     """
-    if path.endswith(".gguf"):
-        return Path(load_provided("checkpoint", "gguf")(path))
+    if is_checkpoint_file(path):
+        return Path(load_provided("checkpoint", Path(path).suffix[1:])(path))
     ours = path.startswith("lexbench:")
     folder = Path(__file__).parents[1] / path.removeprefix("lexbench:") if ours else Path(path).expanduser()
     if folder.is_dir():
@@ -272,9 +272,14 @@ def end_tokens(folder: Path) -> frozenset[int]:
     return frozenset()
 
 
+def holds_adapter(folder: Path) -> list[str]:
+    """Names of files of an adapter in a folder: a part of the model, which is not read."""
+    return [name for name in ADAPTER_FILES if os.path.lexists(folder / name)]
+
+
 def refuse_adapter(folder: Path) -> None:
-    """ConfigError where a folder holds an adapter, beside weights or alone: a part of the model, which is not read."""
-    if found := [name for name in ADAPTER_FILES if os.path.lexists(folder / name)]:
+    """ConfigError where a folder holds an adapter, beside weights or alone."""
+    if found := holds_adapter(folder):
         raise ConfigError(
             f"model folder {folder} holds an adapter ({found[0]}), and weights without it are another model: "
             f"{MERGE_ADAPTER_REMEDY}, or move its files away to measure the base"

@@ -302,7 +302,7 @@ def settings_object(noun: str, target: str, config: Mapping[str, Any]) -> Any:
     """An object of the class `target`, each parameter from the setting of the same name."""
     built = {"_target_": target}
     names = objects.class_parameters(objects.class_of(built, noun))
-    return objects.build_object({**built, **{name: config[name] for name in names}}, noun)
+    return objects.build_object({**built, **{name: config[name] for name in names}}, noun, bare=True)
 
 
 def check_switch(name: str, value: Any) -> None:

@@ -31,8 +31,6 @@ from lexbench.core.registry import (
 
 SHARED_METHOD_KEYS = ("at", "compose", "layers", "over", "several")
 """Keys that mean the same in the yaml of every method (`lexbench.methods.composition`), and so reach no class."""
-OBJECT_COMMANDS = ("tune", "search")
-"""Commands whose settings are typed without the command's name: worth=4, not tune.worth=4."""
 PLAIN_TYPE_WORDS: Mapping[type, tuple[str, str]] = {
     bool: ("true or false", "true"),
     int: ("a whole number", "4"),
@@ -43,12 +41,13 @@ PLAIN_TYPE_WORDS: Mapping[type, tuple[str, str]] = {
 """Plain types in words, each with a value as it would be typed."""
 
 
-def build_object(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
+def build_object(config: Mapping[str, Any], noun: str, *, bare: bool = False, **inserted: Any) -> Any:
     """Build the object that a yaml describes. `inserted` sets fields that users do not write, if the class has them.
 
+    `bare`: its settings are typed without the noun, as a command's: worth=4, not tune.worth=4.
     Raises ConfigError for an unknown or missing parameter, and for a ConfigError of the class.
     """
-    cls = checked_class(config, noun)
+    cls = checked_class(config, noun, bare)
     known = class_parameters(cls)
     values = {**{key: value for key, value in inserted.items() if key in known}, **_stated_parameters(config)}
     lacking = [key for key, required in known.items() if required and key not in values]
@@ -61,7 +60,7 @@ def build_object(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
             raise ConfigError(str(error)) from error
 
 
-def checked_class(config: Mapping[str, Any], noun: str) -> type:
+def checked_class(config: Mapping[str, Any], noun: str, bare: bool = False) -> type:
     """The class that a yaml describes; ConfigError for an unknown parameter or a plain value of a wrong type."""
     cls = class_of(config, noun)
     attribute = recognising_attribute(noun)
@@ -88,7 +87,7 @@ def checked_class(config: Mapping[str, Any], noun: str) -> type:
             raise ConfigError(f"backend.model is set by model=NAME for the whole run, got {config[key]!r}: {remedy}")
     hints = _hints(cls, noun)
     for key in config:
-        _check(key if noun in OBJECT_COMMANDS else f"{noun}.{key}", config[key], hints.get(key, Any))
+        _check(key if bare else f"{noun}.{key}", config[key], hints.get(key, Any))
         if noun == "task" and isinstance(config[key], Mapping):  # tasks are kept by their values
             raise ConfigError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
     return cls

@@ -142,6 +142,11 @@ def names_provided(kind: str) -> list[str]:
     return sorted({name for part in all_parts() for own, name in part.provides if own == kind})
 
 
+def is_checkpoint_file(path: str) -> bool:
+    """Whether a part reads files of this ending as checkpoints."""
+    return Path(path).suffix[1:] in names_provided("checkpoint")
+
+
 def part_of_module(module: str) -> Part | None:
     """The part of another distribution that a module belongs to."""
     inside = (part for part in all_parts() if not part.is_ours and f"{module}.".startswith(f"{part.package}."))

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,8 @@ class Cell:
     """JSON values of everything that affects the numbers; resuming, caching and comparison use its hash."""
     purpose: Purpose | None = None
     """The reason for which it was measured; None: by a version that does not say so, or by another program."""
+    own_metrics: Sequence[Mapping[str, Any]] = ()
+    """Facts of the metrics that its task alone states (`core.metric.Metric`), for readers without that task."""
 
     @property
     def task_name(self) -> str:

@@ -19,7 +19,7 @@ import yaml
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.named_files import only_class
-from lexbench.core.parts import all_parts, plug_ins_of_parts
+from lexbench.core.parts import all_parts, is_checkpoint_file, plug_ins_of_parts
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 TEXT_ENDINGS = (".txt", ".md", ".py", ".jsonl")
@@ -247,7 +247,7 @@ def resolve_model_name(given: str) -> tuple[str, str | None]:
 
     A path that a yaml has is that yaml's model; the facts of any other stand in its config.json: `local`.
     """
-    if not ("/" in given or given.startswith((".", "~")) or given.endswith(".gguf")):
+    if not ("/" in given or given.startswith((".", "~")) or is_checkpoint_file(given)):
         return given, None
     for name in registered_names("model"):
         with suppress(ValueError):  # a broken yaml of the user stops only what names it

@@ -44,6 +44,8 @@ def has_type(value: Any, hint: Any) -> bool:
 @cache
 def _rule(hint: Any) -> Rule:
     """The test of an annotation, cached because there may be very many values."""
+    if get_origin(hint) is Callable:
+        return callable
     kind, inner = get_origin(hint) or hint, tuple(map(_rule, get_args(hint)))
     if hint is Any or hint is ...:
         return lambda value: True

@@ -1,5 +1,7 @@
 """Copied whole: the label of `accuracy` where the answer is a key of the text; the task's own rule decides it."""
 
-from lexbench.core.metric import Metric
+from dataclasses import replace
 
-METRIC = Metric("accuracy", "copied whole")
+from lexbench.metrics import accuracy
+
+METRIC = replace(accuracy.METRIC, label="copied whole")

@@ -1,5 +1,6 @@
-"""The score of a guess that knows nothing of the text: answers judged by the keys of other texts."""
+"""The score of a guess that knows nothing of the text: as samples state it, or by the keys of other texts."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from lexbench.core.record import Sample
@@ -23,3 +24,9 @@ def mismatched_score(samples: Sequence[Sample], score: Callable[[Sample, Sample]
             if own.cluster != other.cluster and (value := score(own, other)) is not None:
                 found.append(value)
     return sum(found) / len(found) if found else None
+
+
+def chance_of_samples(samples: Sequence[Sample]) -> float | None:
+    """Mean of the chances that samples state; None where none does."""
+    chances = [sample.chance for sample in samples if sample.chance is not None]
+    return math.fsum(chances) / len(chances) if chances else None

@@ -1,7 +1,6 @@
 """Metrics that a task states, by the task's name."""
 
 import functools
-from collections.abc import Iterable
 
 from lexbench.core import objects, registry
 from lexbench.core.errors import ConfigError
@@ -21,13 +20,8 @@ def metrics_of_task(name: str) -> tuple[Metric, ...]:
             found = tuple(getattr(objects.class_of(registry.read_named_config("task", name), "task"), "metrics", ()))
     except (ConfigError, Refused, OSError):
         return ()
-    declare_own(found)
+    declare_metrics(found)
     return found
-
-
-def declare_own(found: Iterable[Metric]) -> None:
-    """Make the metrics of a task known; many tasks have an accuracy. ConfigError where another one has a name."""
-    declare_metrics(each for each in found if each.name != "accuracy")
 
 
 def metric_of_task(metric: str | None, task: str) -> Metric | None:

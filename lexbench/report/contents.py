@@ -41,6 +41,7 @@ from lexbench.stats import costs, differences, gain, length_effect, positions, r
 from lexbench.stats.costs import Cost
 from lexbench.stats.differences import Differences
 from lexbench.stats.headline import build_headlines
+from lexbench.stats.metrics import follows_another, is_token_loss
 from lexbench.stats.records import LoadedCells, rows_of
 from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import Table, build_tables
@@ -51,8 +52,6 @@ that are right or wrong. **Bold**: best of its column at the displayed precision
 never a value at its floor, one whose interval reaches chance, or what counting n-grams has on the same targets.
 Lengths are in tokens, with their multiple of the trained length. *refused*: not measurable; reason below.
 """
-NLL_IN_OTHER_UNITS = ("perplexity", "bits_per_byte", "word_perplexity")
-"""The NLL in other units: tables without figures."""
 MAX_REPORT_PROCESSES = 8
 """Processes of a report: each copies what it counts references to, two GB of 100,000 cells."""
 
@@ -222,7 +221,7 @@ def _draw_figures(
 
 
 def _has_curves(table: Table) -> bool:
-    return table.metric is not None and table.metric not in NLL_IN_OTHER_UNITS
+    return table.metric is not None and not follows_another(table.metric)
 
 
 def _summary(folders: Sequence[Path], loaded: LoadedCells) -> str:
@@ -251,7 +250,7 @@ def _summaries(
 
 def _summaries_link(every: Sequence[Table]) -> list[str]:
     """The line that links them."""
-    if not any(table.metric == "nll" or table.scored for table in leaderboard.headline_metric_tables(every)):
+    if not any(is_token_loss(table.metric) or table.scored for table in leaderboard.headline_metric_tables(every)):
         return []
     links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
     return [
@@ -386,7 +385,7 @@ def _has_timings(table: Table, costs: Mapping[str, Cost]) -> bool:
 
 def _cost(table: Table, costs: Mapping[str, Cost], out: ReportFolder) -> list[str]:
     """Quality against seconds per token."""
-    if table.metric in NLL_IN_OTHER_UNITS or not _has_timings(table, costs):
+    if follows_another(table.metric) or not _has_timings(table, costs):
         return []
     if why := cost_plots.why_no_figure(table, costs):
         return [f"Cost: not shown, {why}.", ""] if table.better else []

@@ -70,7 +70,8 @@ def _unfinished_faults(store: Store, cell: Cell) -> Iterator[str]:
         damaged = (f"sample {one.index} with {fault}" for one in samples for fault in sample_damages(one))
         for fault in (*invariants.unfinished_cell_faults(cell, samples), *damaged):
             file = store.folder / "cells" / f"{cell.id}.jsonl"
-            yield f"samples {file} have {plain_text(fault)}: delete it and run the same command again"
+            remedy = invariants.remedy_of(fault, "it", "run the same command again")
+            yield f"samples {file} have {plain_text(fault)}: {remedy}"
             return
     except FileNotFoundError:  # another process has just finished it
         return

@@ -17,14 +17,18 @@ from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import PairedDifference
 from lexbench.stats.records import sample_count
 
-FAILED_SAMPLE_TREATMENTS = ("left out of the value", "counted as 0")
-"""Treatment of failed samples: for likelihoods and measures, and for scores."""
 BOTH_AT_LIMIT_WORDS = "both at", "the intervals of both reach", "both are worse than"
 ALL_AT_LIMIT_WORDS = "every {} is at", "the intervals of all {}s reach", "every {} is worse than"
 """Words for values at a limit, for values whose intervals reach it, and for losses beyond it, by `Reach`."""
 CEILING_WORDS = "the ceiling (1.00)"
 SAME_ATTENTION_WORDS = "same attention"
 LOSS_BEYOND, CLUSTERS_LOSE = "a loss beyond the tolerance", "{:cluster} lose {:.3g} on average"
+
+
+def treatment_of_failed(metric: str | None) -> str:
+    """What becomes of failed samples, in words."""
+    value = metrics.failed_value(metric)
+    return "left out of the value" if value is None else f"counted as {value:g}"
 
 
 def note_text(note: Note) -> str:
@@ -88,11 +92,10 @@ def value_notes(record: Record, n: int | None = None) -> Iterator[str]:
     if record.refused:
         yield f"refused: {' '.join(record.refused.split())}"
         return
-    # A rate is one of half of the questions, those with an answer or those without.
-    if n is not None and record.metric not in (None, "hit_rate", "false_alarm_rate") and samples != n:
+    if n is not None and record.metric and not metrics.facts_of(record.metric).of_some and samples != n:
         yield f"{count_with_noun(samples, 'sample')} of {n} asked"
     if record.failed:
-        fate = FAILED_SAMPLE_TREATMENTS[metrics.is_score(record.metric)] if record.metric else "no score"
+        fate = treatment_of_failed(record.metric) if record.metric else "no score"
         yield f"{record.failed} of {samples or n} samples failed, {fate}"
     if record.value is not None and record.low is None:
         yield f"no interval: {count_with_noun(record.clusters, 'cluster')}"

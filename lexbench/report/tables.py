@@ -152,7 +152,7 @@ def _unchanged_prompts_lines(table: Table) -> Iterator[str]:
 
 def _unmeasured_line(table: Table) -> Iterator[str]:
     """Metrics of the task that are not measured, said once: below its accuracy."""
-    if table.unmeasured and table.metric == "accuracy":
+    if table.unmeasured and metrics.is_headline_score(table.metric):
         yield f"Not measured by this version or backend: {'; '.join(each.words for each in table.unmeasured)}."
 
 
@@ -255,13 +255,8 @@ def table_headline(table: Table) -> str:
 def headline_tables(finished: Iterable[FinishedCell]) -> list[Table]:
     """The tables of headline metrics; all tables of a task that has none."""
     every = build_tables(finished)
-    known = {(table.setting, table.metric) for table in every}
-    return [
-        table
-        for table in every
-        if table.metric in metrics.HEADLINE_METRICS
-        or not any((table.setting, each) in known for each in metrics.HEADLINE_METRICS)
-    ]
+    headed = {table.setting for table in every if metrics.is_headline(table.metric)}
+    return [table for table in every if metrics.is_headline(table.metric) or table.setting not in headed]
 
 
 # parts: groups of a cell's samples

@@ -12,26 +12,6 @@ from lexbench.stats import metrics
 from lexbench.stats.differences import Differences
 from lexbench.stats.metrics import display_factor, display_unit
 
-LABEL_OF_METRIC = {
-    "nll": "NLL (nats per token)",
-    "perplexity": "perplexity (per token)",
-    "bits_per_byte": "bits per byte",
-    "word_perplexity": "perplexity per word",
-    "kld": "KL divergence (nats per token)",
-    "nll_rise": "rise of the NLL (nats per token)",
-    "resolution": "attention resolution",
-    "resolution_7_8": "attention resolution below 7/8 of the length",
-    "resolution_all": "attention resolution over all distances",
-    "attention_distance": "attention distance (tokens)",
-    "entropy": "attention entropy (nats)",
-    "first_mass": "share of attention on the first tokens",
-    "hit_rate": "hit rate (of questions with an answer)",
-    "false_alarm_rate": "false-alarm rate (of questions without an answer)",
-    "area": "area under the ROC curve of True and False",
-    "d_prime": "d' (standard deviations)",
-    "same_top": "share of targets with the same likeliest token",
-}
-"""Labels of metrics whose names do not say enough."""
 DIRECTION_PHRASES = {1: " (\u2191 better)", -1: " (\u2193 better)", 0: ""}
 
 
@@ -39,7 +19,7 @@ def metric_label(metric: str | None, task: str | None = None) -> str:
     """The metric, with its unit, as its task states it (by the task's name), or as all tasks call it."""
     if declared := (task and metric_of_task(metric, task)) or metric_named(metric):
         return declared.words
-    return LABEL_OF_METRIC.get(metric, metric) if metric else "nothing scored"
+    return metric or "nothing scored"
 
 
 def direction_phrase(metric: str | None) -> str:
@@ -101,7 +81,12 @@ def format_p_value(p: float) -> str:
 
 def metric_format(metric: str) -> str:
     """Decimals of a value of the metric, in its unit."""
-    return ".1f" if metrics.is_score(metric) else ".3f" if metric == "nll" else ".4g"
+    return _stated_format(metric) or (".1f" if metrics.is_score(metric) else ".4g")
+
+
+def _stated_format(metric: str | None) -> str:
+    digits = metrics.facts_of(metric).digits
+    return "" if digits is None else f".{digits}f"
 
 
 def format_share(count: int, of: int) -> str:
@@ -111,9 +96,10 @@ def format_share(count: int, of: int) -> str:
 
 def format_record_value(record: Record, value: float) -> str:
     """A value with the digits of its metric."""
-    if record.metric in ("perplexity", "word_perplexity"):
+    facts = metrics.facts_of(record.metric)
+    if facts.logarithmic:
         return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e5 else f"{value:.1e}"
-    if record.metric in metrics.MEASURE_METRICS:
+    if facts.measure:
         return f"{value:.4g}"
     return f"{value:.2f}" if metrics.is_score(record.metric) and record.n < 100 else f"{value:.3f}"
 
@@ -127,8 +113,8 @@ def found_words(size: float | None, metric: str, noun: str = "one") -> str:
 
 def difference_format(found: Differences) -> str:
     """Decimals of a difference; for a measure, enough to show four digits of its largest value."""
-    if found.table.scored or found.table.metric == "nll":
-        return ".1f" if found.table.scored else ".3f"
+    if stated := _stated_format(found.table.metric) or (found.table.scored and ".1f"):
+        return stated
     level = max((abs(record.value) for record in found.table.entries.values() if record.value), default=1.0)
     return f".{max(0, 3 - math.floor(math.log10(level)))}f"
 

@@ -4,7 +4,7 @@ import math
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
-from lexbench.stats.metrics import is_score, metric_sort_key
+from lexbench.stats.metrics import is_score, is_token_loss, metric_sort_key
 from lexbench.stats.records import records_of
 from lexbench.store.format import FinishedCell
 
@@ -30,7 +30,7 @@ class CollapseLengths:
         cell = finished.cell
         key = (cell.method, cell.task, cell.seed)
         whole = [each for each in records_of(finished) if each.part is None]
-        judged = [each for each in whole if each.metric == "nll" or is_score(each.metric)]
+        judged = [each for each in whole if is_token_loss(each.metric) or is_score(each.metric)]
         shown = min(judged, key=lambda each: metric_sort_key(each.metric), default=None)
         if shown is None or shown.value is None:
             return
@@ -49,6 +49,6 @@ class CollapseLengths:
 
 def _has_collapsed(metric: str | None, value: float, within: float) -> bool:
     # Perplexity is e^nll: ten times of it is ln 10 nats more.
-    if metric == "nll":
+    if is_token_loss(metric):
         return value - within >= math.log(COLLAPSE_FACTOR)
     return is_score(metric) and within > 0 and value <= within / COLLAPSE_FACTOR

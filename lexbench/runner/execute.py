@@ -8,8 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from lexbench.backends import Backend
-from lexbench.checkpoints.checkpoint import refuse_adapter
+from lexbench.backends import Backend, capabilities
+from lexbench.checkpoints.checkpoint import holds_adapter, refuse_adapter
 from lexbench.core import objects, parts
 from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.files import check_writable
@@ -104,21 +104,27 @@ def _check_executors(job: Job) -> None:
             parts.tell_left_out(f"executor {name}", failure)
 
 
+def _backend_class(job: Job) -> type:
+    """The class of the backend, which loads torch where the backend will."""
+    return objects.checked_class(job.backend, "backend")
+
+
 def _check_backend(job: Job, dry_run: bool) -> None:
     """ConfigError for a parameter of the backend or a model's folder that is seen to be wrong before anything loads.
 
     A plan may be made for another machine: whether this one has the device is asked for a run only.
     """
-    if job.backend.get("name") in ("hf", "native", "vllm") and job.model.path:
-        refuse_adapter(Path(job.model.path).expanduser())
+    folder = Path(job.model.path or "").expanduser()
+    if job.model.path and holds_adapter(folder) and capabilities(_backend_class(job)).loads_weights:
+        refuse_adapter(folder)
     given = {key: value for key, value in job.backend.items() if key not in ("_target_", "file", "name")}
     if not given:
         return
-    cls = objects.checked_class(job.backend, "backend")  # which loads torch, as the backend will
+    cls = _backend_class(job)
     if check := getattr(cls, "check_settings", None):
         with plugin_guard(f"{cls.__name__}.check_settings"):
             check(given, job.model)
-    if not dry_run and job.backend.get("name") in ("hf", "native") and "device" in given:
+    if not dry_run and "device" in given and capabilities(cls).device_setting:
         from lexbench.backends.devices import device_of
 
         device_of(given["device"])

@@ -18,7 +18,7 @@ from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
 from lexbench.corpora import default_corpus, for_lengths
 from lexbench.methods.composition import deployed_config, deployment_of, drop_idle_settings, read_method
 from lexbench.methods.scaled import attention_of
-from lexbench.metrics.of_task import declare_own
+from lexbench.metrics import declare_metrics
 from lexbench.runner.cells import Component, MethodComponent
 from lexbench.taskkit import ceiling
 
@@ -310,7 +310,7 @@ def _build_component(noun: str, config: Mapping[str, Any], **inserted: Any) -> C
     name = str(config["name"])
     built = objects.build_object(config, noun, **inserted)
     if noun == "task":
-        declare_own(getattr(built, "metrics", ()))
+        declare_metrics(getattr(built, "metrics", ()))
     return Component(name, built, objects.instance_label(built, name, noun))
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.backends import capabilities
 from lexbench.checkpoints.checkpoint import BYTES_PER_NUMBER
-from lexbench.core import machine
+from lexbench.core import machine, objects
 from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
 from lexbench.core.guard import plugin_guard
@@ -19,6 +20,7 @@ from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.core.version import full_version
 from lexbench.methods.composition import Method
 from lexbench.methods.scaled import attention_of, grows_with_length
+from lexbench.metrics import own_metrics
 from lexbench.runner.cells import BackendFacts, Component, MethodComponent, OpenCell, PlannedCell, Workload
 from lexbench.runner.forecast import cell_workload, format_duration, operations_per_second, parameter_count
 from lexbench.runner.job import Job
@@ -27,9 +29,6 @@ from lexbench.runner.questions import outline_or_reason, questions_or_reason
 from lexbench.store.folder_faults import job_name
 from lexbench.store.store import Store
 from lexbench.taskkit.prompt import context_prefix
-
-READ_ONCE_BACKENDS = ("hf", "native", "vllm")
-"""Backends that read a text once for all questions behind it: they keep the prompt, or their engine caches prefixes."""
 
 
 def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
@@ -77,7 +76,7 @@ def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
                         refused.reason if refused else None,
                         Workload()
                         if refused or outline is None
-                        else cell_workload(job.model, outline, _reads_once(job, attention)),
+                        else cell_workload(job.model, outline, outline.per_text > 1 and _reads_once(job, attention)),
                         retry=isinstance(refused, Deferred),
                         is_foreseen=known is None and foreseen is not None,
                         groups=groups,
@@ -91,8 +90,15 @@ def _reads_once(job: Job, attention: Attention | None) -> bool:
     ranked = any(part.head_ratios is not None or part.dynamic is not None for part in parts)
     ranked |= any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
     growing = grows_with_length(job.model) and any(part.inv_freq is None for part in parts)
-    keeps = job.backend["name"] in READ_ONCE_BACKENDS and job.backend.get("prefix_caching", True)
-    return bool(job.reuse and keeps and not ranked and not growing)
+    return job.reuse and not ranked and not growing and _keeps_texts(job.backend)
+
+
+def _keeps_texts(backend: Mapping[str, Any]) -> bool:
+    """Whether a backend keeps a prompt for the next question, or its engine the beginnings of texts."""
+    with suppress(ConfigError, Refused):  # of a package that is not here: a plan needs none
+        can = capabilities(objects.checked_class(backend, "backend"))
+        return can.prefix_reuse or (can.engine_cache and bool(backend.get("prefix_caching", True)))
+    return False
 
 
 def _protocol(task: Component, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
@@ -347,6 +353,7 @@ def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell
         corpus=corpus.label if corpus else None,
         version=full_version(),
         identity=identity,
+        own_metrics=own_metrics(getattr(step.task.obj, "metrics", ())),
         step=step,
         weights_known=backend.weights_known,
     )

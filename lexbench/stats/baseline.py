@@ -27,7 +27,7 @@ from lexbench.core.values import checked_field_values, is_whole
 from lexbench.stats import records
 from lexbench.stats.cell_outcomes import CellOutcomes, changed_settings, find_duplicates, outcomes_of_cell
 from lexbench.stats.invariants import is_possible_amount, wrongly_shown_settings
-from lexbench.stats.metrics import is_score
+from lexbench.stats.metrics import is_score, is_token_loss
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.regressions import check_cell_key
 from lexbench.store.cell_rows import cell_row, read_cell
@@ -263,6 +263,6 @@ def _outcomes(metric: str, given: Mapping[str, Any], questions: Mapping[str, Any
             raise ConfigError(f"{plain_text(metric)} of question {each.index} is {said}")
         if each.amount is not None and not is_possible_amount(metric, each.amount):
             raise ConfigError(f"an answer has a {plain_text(metric)} of {each.amount:g}")
-        if metric == "nll" and each.amount is not None and each.targets is None:
+        if is_token_loss(metric) and each.amount is not None and each.targets is None:
             raise ConfigError("an answer has an nll and no targets")
     return found

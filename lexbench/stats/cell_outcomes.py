@@ -13,6 +13,7 @@ from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell, Sample
 from lexbench.core.text import plain_text
 from lexbench.stats import floors, metrics
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.notes import Note
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.rescore import rescore_cell
@@ -114,7 +115,7 @@ def texts_not_learned(pairs: Iterable[tuple[CellOutcomes, CellOutcomes]]) -> dic
 
 def _is_within_trained_length(each: CellOutcomes) -> bool:
     """Whether a cell has likelihoods within the trained length."""
-    return "nll" in each.outcomes and each.cell.length <= each.cell.trained_length
+    return any(map(is_token_loss, each.outcomes)) and each.cell.length <= each.cell.trained_length
 
 
 def _text_not_learned(each: CellOutcomes, pair: tuple[CellOutcomes, CellOutcomes]) -> Note | None:

@@ -35,6 +35,7 @@ from lexbench.stats.cell_outcomes import (
     texts_not_learned,
 )
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import (
     PairedDifference,
@@ -328,7 +329,7 @@ def _entry(
     if same and one.cell.method != other.cell.method:  # of one method a second measurement is asked about
         untested = replace(found, p=None, interval=None)
         return replace(blank, found=untested, apart=Note(NoteKind.SAME_ATTENTION))
-    limit = silent if silent and metric == "nll" else limit_of_pair(one, other, metric)
+    limit = silent if silent and is_token_loss(metric) else limit_of_pair(one, other, metric)
     return replace(blank, found=replace(found, limit=limit))
 
 
@@ -336,7 +337,7 @@ def _why_questions_differ(one: CellOutcomes, other: CellOutcomes, metric: str, i
     """Why a question differs between the sides."""
     left, right = (next(each for each in side.outcomes[metric] if each.index == index) for side in (one, other))
     sizes = [(each.targets, each.bytes, each.words) for each in (left, right)]
-    if metric == "nll" and sizes[0] != sizes[1]:
+    if is_token_loss(metric) and sizes[0] != sizes[1]:
         return Note(NoteKind.TOKENIZERS_DIFFER, (index, *sizes[0], *sizes[1]))
     return Note(NoteKind.QUESTION_DIFFERS, (index,))
 

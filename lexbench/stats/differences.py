@@ -9,7 +9,7 @@ from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats.floors import shared_limit
 from lexbench.stats.intervals import Interval
-from lexbench.stats.metrics import LIKELIHOOD_METRICS, better_direction, display_factor, display_unit
+from lexbench.stats.metrics import better_direction, display_factor, display_unit, follows_another
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
 from lexbench.stats.tables import Place, Table
@@ -67,8 +67,7 @@ def paired_differences(
     for what follows from NLL: perplexities and bits per byte.
     """
     others = [row for row in table.methods if row != baseline and (only is None or row in only)]
-    follows = table.metric in LIKELIHOOD_METRICS and table.metric != "nll"
-    if table.metric is None or follows or not others or baseline not in table.methods:
+    if table.metric is None or follows_another(table.metric) or not others or baseline not in table.methods:
         return None
     known = {
         place: outcomes_of_samples(samples.get(each.cell, ()), table.metric) for place, each in table.entries.items()

@@ -16,7 +16,7 @@ from enum import Enum
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
-from lexbench.metrics import metric_named
+from lexbench.metrics.guess import chance_of_samples
 from lexbench.stats import metrics
 from lexbench.stats.intervals import cluster_bootstrap, mean_interval
 from lexbench.stats.notes import Note, NoteKind
@@ -75,17 +75,12 @@ def floors_of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float
     So, too, of a score that a cell has alone. Only floors that every sample with a value has.
     """
     # A benchmark's only score has a name of its own, such as accuracy_official; beside others, chance is accuracy's.
-    # Of questions half of which have no answer it is 0.5 for whoever knows nothing (lexbench.stats.detection).
-    if metric in ("accuracy", "balance", "area") or {name for sample in samples for name in sample.scores} == {metric}:
-        chances = [sample.chance for sample in samples if sample.chance is not None]
-        return {"chance": math.fsum(chances) / len(chances)} if chances else {}
-    if metric == "d_prime":
-        return {"chance": 0.0}
-    if (declared := metric_named(metric)) and declared.guess:
-        guessed = declared.guess(samples)
+    alone = {name for sample in samples for name in sample.scores} == {metric}
+    if guess := chance_of_samples if alone else metrics.facts_of(metric).guess:
+        guessed = guess(samples)
         return {} if guessed is None else {"chance": guessed}
     used = [sample for sample in samples if sample.nll is not None and not sample.failed]
-    if metric != "nll" or not used:
+    if not metrics.is_token_loss(metric) or not used:
         return {}
     counts = [0 if sample.nll is None else len(sample.nll) for sample in used]
     return {
@@ -145,7 +140,7 @@ def language_not_learned(records: Sequence[Record]) -> Note | None:
     The NLL there, or the end of its interval, reaches what a uniform guess or a count of tokens has.
     """
     inside = [each for each in records if each.length <= each.trained_length and each.value is not None]
-    if not inside or inside[-1].metric != "nll":
+    if not inside or not metrics.is_token_loss(inside[-1].metric):
         return None
     each = inside[-1]
     levels = {name: level for name in NGRAM_FLOOR_NAMES if (level := getattr(each, name)) is not None}

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats.intervals import Floats, cluster_bootstrap, cluster_sums, difference_p
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.reach import QUANTILE_OF_FOUND_SHARE
 from lexbench.stats.tables import Place, Table
 
@@ -59,7 +60,7 @@ def context_gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list
 
     `samples` are those of each cell id.
     """
-    if table.metric != "nll":
+    if not is_token_loss(table.metric):
         return []
     known = {place: _targets(samples.get(record.cell, ())) for place, record in table.entries.items()}
     if not _have_same_targets([targets for targets in known.values() if targets]):

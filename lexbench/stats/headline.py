@@ -28,6 +28,7 @@ from lexbench.stats.combine import combine_levels, group_levels
 from lexbench.stats.floors import at_floor, language_not_learned, shared_limit
 from lexbench.stats.gain import NllDrop, nll_drop
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, adjust_by_holm
+from lexbench.stats.metrics import is_headline_score, is_token_loss
 from lexbench.stats.notes import Note
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
 from lexbench.stats.summaries import Summary, method_prices
@@ -110,7 +111,7 @@ def build_headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
         every: all tables of a report.
         samples: of each cell id.
     """
-    found = [_headline(table, every, samples) for table in every if table.metric == "nll"]
+    found = [_headline(table, every, samples) for table in every if is_token_loss(table.metric)]
     alike = group_by_key(filter(None, found), lambda each: (each.table.cell.model, each.table.cell.task))
     return [each for group in alike.values() for each in sorted(group, key=lambda each: -each.table.cell.n)]
 
@@ -214,7 +215,7 @@ def _retrieval_tables(table: Table, every: Sequence[Table], samples: Samples, le
     found = [
         each
         for each in every
-        if each.metric == "accuracy"
+        if is_headline_score(each.metric)
         and all(getattr(each.cell, name) == getattr(table.cell, name) for name in names)
         and any(sample.depth is not None for record in each.at(length) for sample in samples.get(record.cell, ()))
     ]

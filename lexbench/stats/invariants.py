@@ -28,13 +28,12 @@ from numpy.typing import NDArray
 from lexbench.core import registry
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
-from lexbench.core.metric import SHARE_RANGE
 from lexbench.core.record import Cell, Sample
 from lexbench.core.text import plain_text
 from lexbench.core.values import is_whole
 from lexbench.metrics import metric_named
 from lexbench.metrics.of_task import metrics_of_task
-from lexbench.stats.metrics import is_score
+from lexbench.stats.metrics import facts_of
 from lexbench.store.format import FinishedCell
 
 TASKS_WITH_FEWER_QUESTIONS, TASKS_WITH_MORE_QUESTIONS = ("longbench", "longbench_e"), ("long_ppl",)
@@ -44,6 +43,10 @@ LENGTH_SETTING_NAMES = ("at", "length", "set_to")
 MAX_POSSIBLE_AMOUNT = 1e30
 MAX_NEGATIVE_NLL_NATS = 1e-3
 """Nats: how far below 0 log-softmax in half precision may fall."""
+
+
+class UndeclaredMetric(str):
+    """Fault of a value that is no share, of a metric whose facts are not known here: its cell may be sound."""
 
 
 def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
@@ -61,7 +64,9 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
             yield "failed without a reason"
         return
     for name, value in sample.scores.items():
-        if not is_possible_amount(name, value):
+        if metric_named(name) is None and not is_possible_amount(name, value):
+            yield UndeclaredMetric(f"{name} {value:g}, a metric that no task here states")
+        elif not is_possible_amount(name, value):
             least, most = possible_range(name)
             within = "finite" if math.isinf(most) else f"in [{least:g}, {most:g}]"
             yield f"{name} {value:g}, which must be {within}"
@@ -78,12 +83,7 @@ def is_possible_amount(metric: str, amount: float) -> bool:
 
 def possible_range(metric: str) -> tuple[float, float]:
     """Least and greatest value of one answer."""
-    declared = metric_named(metric)
-    if declared and declared.limits:
-        return declared.limits
-    if is_score(metric):
-        return SHARE_RANGE
-    return (-1.0 if metric == "nll" else -math.inf, math.inf)
+    return facts_of(metric).limits or (-math.inf, math.inf)
 
 
 def _is_possible_nll(nll: NDArray[np.float32]) -> bool:
@@ -111,7 +111,8 @@ def cell_faults(finished: FinishedCell) -> list[str]:
 def unfinished_cell_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
     """Faults of a cell's samples, though more samples may come, in words."""
     metrics_of_task(cell.task_name)  # they state their range
-    found = [f"sample {one.index} with {fault}" for one in samples for fault in sample_faults(one, cell.length)]
+    told = [(one.index, fault) for one in samples for fault in sample_faults(one, cell.length)]
+    found = [type(fault)(f"sample {index} with {fault}") for index, fault in told]
     task = cell.identity.get("task")
     stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _core_task_names() else None
     if is_whole(stated, 1) and (odd := next((n for one in samples if (n := targets_of(one)) not in (None, stated)), 0)):
@@ -270,4 +271,12 @@ def fault_line(finished: FinishedCell, said: Sequence[str]) -> str:
     cell = finished.cell
     more = f", and {len(said) - 1} more faults" if len(said) > 1 else ""
     name = f"{cell.id} ({plain_text(f'{cell.method} {cell.task}')} at {cell.length}, seed {cell.seed})"
-    return f"cell {name} has {plain_text(said[0])}{more}: delete cells/{cell.id}.parquet and run the same command again"
+    remedy = remedy_of(said[0], f"cells/{cell.id}.parquet", "run the same command again")
+    return f"cell {name} has {plain_text(said[0])}{more}: {remedy}"
+
+
+def remedy_of(fault: str, file: object, again: str) -> str:
+    """What to do about a fault of a cell."""
+    if isinstance(fault, UndeclaredMetric):
+        return "give the folder of its task by LEXBENCH_CONFIG_PATH=DIR"
+    return f"delete {file} and {again}"

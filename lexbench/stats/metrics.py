@@ -1,38 +1,63 @@
-"""Metrics by name: unit, better direction, treatment of failed samples. `lexbench.report.wording` labels them.
+"""Questions to a metric by its name: unit, better side, treatment of failed samples (`lexbench.metrics`).
 
-A metric that is not named here is a score: in [0, 1], higher is better, and a failed sample scores 0. Likelihoods and
-measures of attention leave a failed sample out and count it. What `lexbench.metrics` declares says itself what it is.
+A metric that nobody declares is a score: in [0, 1], higher is better, and a failed sample scores 0.
 """
 
-from lexbench.metrics import metric_named
+from lexbench.core.metric import Metric
+from lexbench.metrics import SHOWN_FIRST, metric_named
 
-LIKELIHOOD_METRICS = ("nll", "perplexity", "bits_per_byte", "word_perplexity")
-"""Made from the NLL of each token; lower is better."""
-DIVERGENCE_METRICS = ("kld", "nll_rise")
-"""Differences of a method's next-token distributions from another method's, in nats per token; lower is better."""
-RESOLUTION_METRICS = ("resolution", "resolution_7_8", "resolution_all")
-MEASURE_METRICS = (*DIVERGENCE_METRICS, *RESOLUTION_METRICS, "attention_distance", "entropy", "first_mass")
-"""Measures of attention and of differences, in their own units. Of attention's, only resolutions have a better side:
-higher (xPos, arXiv 2212.10554)."""
-DETECTION_METRICS = ("hit_rate", "false_alarm_rate", "area", "d_prime")
-"""Made from all samples of a cell in which half of the questions have an answer (`lexbench.stats.detection`)."""
-HEADLINE_METRICS = ("nll", "perplexity", "accuracy")
+RANK_OF_METRIC = {each.name: rank for rank, each in enumerate(SHOWN_FIRST)}
+UNDECLARED_METRIC = Metric("undeclared")
+
+
+def facts_of(metric: str | None) -> Metric:
+    """A metric by its name; of one that nobody declares the facts of a score."""
+    return metric_named(metric) or UNDECLARED_METRIC
 
 
 def is_score(metric: str | None) -> bool:
-    """Whether a metric's values lie in [0, 1], higher being better."""
-    if declared := metric_named(metric):
-        return declared.is_score
-    return metric is not None and metric not in (*LIKELIHOOD_METRICS, *MEASURE_METRICS, "d_prime")
+    """Whether a metric's values lie in [0, 1], shown in points; of samples higher is better."""
+    return metric is not None and facts_of(metric).is_score
+
+
+def is_token_loss(metric: str | None) -> bool:
+    """Whether it is the mean loss per target token, of which samples store each."""
+    return facts_of(metric).is_token_loss
+
+
+def is_likelihood(metric: str | None) -> bool:
+    """Whether it is made from the losses of target tokens: never below 0, lower is better."""
+    return bool(facts_of(metric).per)
+
+
+def follows_another(metric: str | None) -> bool:
+    """Whether it is another form of a metric by which it is compared."""
+    return bool(facts_of(metric).follows)
+
+
+def is_measure(metric: str | None) -> bool:
+    """Whether it measures a text or an attention, in its own unit."""
+    return facts_of(metric).measure
+
+
+def is_headline(metric: str | None) -> bool:
+    """Whether reports show it before the other metrics of its task."""
+    return facts_of(metric).headline
+
+
+def is_headline_score(metric: str | None) -> bool:
+    """Whether it is the score that reports show first."""
+    return is_headline(metric) and is_score(metric)
+
+
+def failed_value(metric: str | None) -> float | None:
+    """Value of a sample that failed; None: it is left out and counted."""
+    return facts_of(metric).failed_value if metric is not None else None
 
 
 def better_direction(metric: str | None) -> int:
     """1 where higher is better, -1 where lower is, 0 where neither."""
-    if declared := metric_named(metric):
-        return declared.direction
-    if metric in (*LIKELIHOOD_METRICS, *DIVERGENCE_METRICS, "false_alarm_rate"):
-        return -1
-    return int(is_score(metric) or metric in RESOLUTION_METRICS or metric == "d_prime")
+    return 0 if metric is None else facts_of(metric).direction
 
 
 def display_factor(metric: str) -> float:
@@ -42,13 +67,10 @@ def display_factor(metric: str) -> float:
 
 def display_unit(metric: str) -> str:
     """Unit of displayed values and differences, as data name it."""
-    declared = metric_named(metric)
-    if declared and not declared.is_score and declared.unit != "points":
-        return declared.unit
-    return "points" if is_score(metric) else "nats per token" if metric == "nll" else "as measured"
+    unit = facts_of(metric).unit
+    return "points" if is_score(metric) else "as measured" if unit == "points" else unit
 
 
 def metric_sort_key(metric: str | None) -> tuple[int, str]:
     """Sorts likelihoods first, then accuracy and resolutions, then the others by name."""
-    first = [*LIKELIHOOD_METRICS, *DIVERGENCE_METRICS, "accuracy", *RESOLUTION_METRICS]
-    return (first.index(metric) if metric in first else len(first), metric or "")
+    return (RANK_OF_METRIC.get(metric or "", len(RANK_OF_METRIC)), metric or "")

@@ -28,7 +28,7 @@ from lexbench.stats.intervals import (
     unpaired_interval,
     unpaired_p,
 )
-from lexbench.stats.metrics import better_direction, is_score
+from lexbench.stats.metrics import better_direction, failed_value, is_score, is_token_loss
 from lexbench.stats.notes import Note
 
 Key = TypeVar("Key", bound=Hashable)
@@ -162,12 +162,12 @@ def outcomes_of_samples(samples: Sequence[Sample], metric: str) -> list[Outcome]
 def _outcome(sample: Sample, metric: str) -> Outcome:
     failed = sample.failed is not None
     amount: float | None
-    if metric == "nll":
+    if is_token_loss(metric):
         nats = math.nan if failed or sample.nll is None else float(sample.nll.astype(np.float64).sum())
         failed = not math.isfinite(nats)
         amount = None if failed else nats
     elif failed:
-        amount = 0.0 if is_score(metric) else None
+        amount = failed_value(metric)
     else:  # a cell of a table may have other scores than its neighbours
         score = sample.scores.get(metric)
         amount = None if score is None else float(score)
@@ -175,7 +175,7 @@ def _outcome(sample: Sample, metric: str) -> Outcome:
         index=sample.index,
         cluster=sample.cluster,
         amount=amount,
-        targets=len(sample.nll) if metric == "nll" and sample.nll is not None else None,
+        targets=len(sample.nll) if is_token_loss(metric) and sample.nll is not None else None,
         failed=failed,
         truncated=sample.truncated,
         depth=sample.depth,

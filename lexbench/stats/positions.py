@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats.intervals import CONFIDENCE_LEVEL, Floats, interval_halfwidths, resample_totals
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.tables import Table
 
 COLLAPSE_RISE_NATS = 0.5
@@ -81,7 +82,7 @@ def curves_by_position(table: Table, samples: Mapping[str, Sequence[Sample]]) ->
     if longest not in {length for _, length in wide}:
         return []
     rows = [(row, length) for length in table.lengths for row in table.methods if (row, length) in wide]
-    return [_curve(*place, table.cell.trained_length, wide[place], table.metric == "nll") for place in rows]
+    return [_curve(*place, table.cell.trained_length, wide[place], is_token_loss(table.metric)) for place in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ def _targets(table: Table, samples: Sequence[Sample]) -> _Targets | None:
             right = sample.statistics["right"].astype(np.float64) * (sample.failed is None)
             used.append((sample.statistics["place"].astype(np.int64), right, sample.cluster))
         elif (
-            table.metric == "nll"
+            is_token_loss(table.metric)
             and sample.nll is not None
             and len(sample.nll)
             and not sample.failed

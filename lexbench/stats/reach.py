@@ -86,7 +86,7 @@ def smallest_found_difference(found: PairedDifference, metric: str) -> float | N
     variance = clusters * found.error**2
 
     def is_found(size: float) -> bool:
-        added = min(LOSS_SPREAD * size, MAX_LOSS_SPREAD_NATS) ** 2 if metric == "nll" else 0.0
+        added = min(LOSS_SPREAD * size, MAX_LOSS_SPREAD_NATS) ** 2 if metrics.is_token_loss(metric) else 0.0
         if of_score:
             added = size * (1 - size) / questions
         return bool(size >= quantile * math.sqrt((variance + added) / clusters))

@@ -20,7 +20,7 @@ from lexbench.stats import invariants
 from lexbench.stats.detection import detection
 from lexbench.stats.floors import floors_of_samples
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
-from lexbench.stats.metrics import DETECTION_METRICS, is_score
+from lexbench.stats.metrics import facts_of, failed_value, is_score
 from lexbench.stats.rescore import rescore_cell
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
@@ -148,16 +148,17 @@ def _records_of_part(finished: FinishedCell, part: str | None) -> list[Record]:
 
 
 def _mean(finished: FinishedCell, part: str | None, metric: str) -> Record:
-    """The mean of one score or measure; a failed sample scores 0, and has no measure.
+    """The mean of one score or measure; a failed sample has the metric's `failed_value`.
 
     A sample that lacks it without having failed makes its cell invalid (`stats.invariants`); it is left out here.
     """
+    instead = failed_value(metric)
     used = [
         sample
         for sample in finished.samples
-        if (sample.failed is not None and is_score(metric)) or (sample.failed is None and metric in sample.scores)
+        if (metric in sample.scores if sample.failed is None else instead is not None)
     ]
-    values = [0.0 if sample.failed is not None else float(sample.scores[metric]) for sample in used]
+    values = [float(sample.scores[metric] if sample.failed is None else instead or 0.0) for sample in used]
     if not values:
         return _record(finished, part, metric, None, None, ())
     clusters = [sample.cluster for sample in used]
@@ -299,7 +300,7 @@ def records_dataframe(records: Sequence[Record]) -> "pd.DataFrame":
 
 def sample_count(record: Record) -> int:
     """Number of samples of the cell or part, with failed ones that the value leaves out."""
-    held = is_score(record.metric) or record.metric in DETECTION_METRICS
+    held = facts_of(record.metric).of_cell or failed_value(record.metric) is not None
     return record.n if held else record.n + record.failed
 
 

@@ -177,7 +177,7 @@ def judge_cells(
 def _smallest_loss(verdict: Verdict, comparisons: int) -> float | None:
     """The smallest loss that one of so many comparisons finds, in the tolerance's unit; None: not even that of all."""
     metric, found = verdict.metric or "", verdict.found
-    if not (metric == "nll" or metrics.is_score(metric)) or found is None:
+    if not (metrics.is_token_loss(metric) or metrics.is_score(metric)) or found is None:
         return None
     scale, level = display_factor(metric), SIGNIFICANCE_LEVEL / comparisons
     size = smallest_found_loss(verdict.before, metric, verdict.tolerance / scale, level, found.error)
@@ -223,7 +223,7 @@ def _check_tolerances(tolerances: Mapping[str, float], old: Sequence[CellOutcome
         if at and length not in map(str, lengths):
             raise ConfigError(f"tolerance {given} names no length of the baseline: choose from {join_lengths(lengths)}")
         if name not in known:
-            follows = " (it follows from nll)" if name in metrics.LIKELIHOOD_METRICS and name != "nll" else ""
+            follows = f" (it follows from {first})" if (first := metrics.facts_of(name).follows) else ""
             raise ConfigError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
         if tolerance and not TOLERANCE_ROUNDING_SLACK <= tolerance <= MAX_TOLERANCE:
             example = "2" if metrics.is_score(name) else "0.02"
@@ -284,7 +284,7 @@ def _is_compared(metric: str, length: int, first: str | None, tolerances: Mappin
 
     NLL and scores that are named for one length are compared at the others by their default; other metrics have none.
     """
-    if metric == "nll" or metrics.is_score(metric):
+    if metrics.is_token_loss(metric) or metrics.is_score(metric):
         return metric == first or any(name.partition("@")[0] == metric for name in tolerances)
     return metric in tolerances or f"{metric}@{length}" in tolerances
 
@@ -384,7 +384,7 @@ def _judge_by_proof(verdict: Verdict, silent: Note | None) -> Verdict:
     lost = proof.clusters, proof.mean * display_factor(verdict.metric or "")
     if _loss(verdict) > verdict.tolerance + TOLERANCE_ROUNDING_SLACK:
         why = Note(NoteKind.LOSS_ABOVE_TOLERANCE, lost)
-    elif silent and verdict.metric == "nll":
+    elif silent and metrics.is_token_loss(verdict.metric):
         why = Note(NoteKind.NOT_CERTIFIED, (silent,))
     elif limited and limited.kind is not NoteKind.CEILING and metrics.is_score(verdict.metric):
         why = Note(NoteKind.CANNOT_TELL, (limited,))

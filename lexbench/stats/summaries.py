@@ -87,7 +87,7 @@ def curve_summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> li
     `samples` are those of each cell id. Names that make no sense for the metric are left out: context gain of scores,
     position bias without depths.
     """
-    if table.metric != "nll" and not table.scored:
+    if not metrics.is_token_loss(table.metric) and not table.scored:
         return []
     curves = curves_of(table, samples)
     beyond = [length for length in curves.shared if length >= curves.trained]
@@ -141,7 +141,7 @@ def effective_lengths(
         raise ConfigError(
             f"effective length by a fixed threshold needs a score, not {table.metric}: use monotone or any"
         )
-    if table.metric != "nll" and not table.scored:
+    if not metrics.is_token_loss(table.metric) and not table.scored:
         return []
     curves = curves_of(table, samples)
     usual = (
@@ -340,7 +340,7 @@ def _mean_height(curves: MethodCurves, row: MethodKey, name: str, lengths: Seque
     weights = _trapezoids(lengths)
     terms = [(weight, curves.levels[row, length]) for length, weight in weights.items()]
     mean = combine_levels(terms, curves.scored)
-    if curves.table.metric in metrics.LIKELIHOOD_METRICS and mean.low is not None:
+    if metrics.is_likelihood(curves.table.metric) and mean.low is not None:
         mean = replace(mean, low=max(mean.low, 0.0))  # no NLL is below 0
     found = curves.summary(row, name, mean, [_coverage_note(lengths, of)])
     floors = [curves.floor(row, length) for length in weights]

@@ -143,7 +143,7 @@ def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,
                     states=states,
-                    shortcuts=shortcuts if metric == "accuracy" else {},
+                    shortcuts=shortcuts if metrics.is_headline_score(metric) else {},
                     unmeasured=unmeasured,
                 )
             )

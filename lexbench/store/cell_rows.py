@@ -16,10 +16,13 @@ from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose, parse_label
 from lexbench.core.record import Cell
 from lexbench.core.values import checked_field_values
+from lexbench.metrics import declare_stored
 
 METHOD_KEY_COLUMN = "method_key"
 """Key of a row that holds the method's key as data; `method` is its label, for people."""
-NEWER_ROW_KEYS = {METHOD_KEY_COLUMN, "purpose"}
+OWN_METRICS_COLUMN = "own_metrics"
+"""Key of a row that only a cell with metrics of its task's own has."""
+NEWER_ROW_KEYS = {METHOD_KEY_COLUMN, "purpose", OWN_METRICS_COLUMN}
 """Keys that rows of earlier versions lack."""
 KNOWN_ROW_KEYS = {field.name for field in fields(Cell)} | NEWER_ROW_KEYS
 """Keys of a row."""
@@ -29,6 +32,8 @@ def cell_row(cell: Cell) -> dict[str, Any]:
     """A cell as JSON values."""
     row = {field.name: getattr(cell, field.name) for field in fields(Cell)}
     purpose = None if cell.purpose is None else cell.purpose.as_data()
+    if not row[OWN_METRICS_COLUMN]:
+        del row[OWN_METRICS_COLUMN]
     return {**row, "method": str(cell.method), METHOD_KEY_COLUMN: cell.method.as_data(), "purpose": purpose}
 
 
@@ -42,7 +47,10 @@ def read_cell(row: Mapping[str, Any], noun: str) -> Cell:
         row["method"], row.get(METHOD_KEY_COLUMN), identity.get("method") if isinstance(identity, Mapping) else None
     )
     purpose = None if row.get("purpose") is None else Purpose.from_data(row["purpose"])
-    return Cell(**checked_field_values(Cell, {**known, "method": method, "purpose": purpose}, noun))
+    more = {"method": method, "purpose": purpose, OWN_METRICS_COLUMN: row.get(OWN_METRICS_COLUMN, ())}
+    found = Cell(**checked_field_values(Cell, {**known, **more}, noun))
+    declare_stored(found.own_metrics)
+    return found
 
 
 def read_key(label: str, data: Any, stated: Any) -> MethodKey:

@@ -1,5 +1,9 @@
 """A task's own metric: unit, better side and range from measuring to tables and differences."""
 
+import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +12,12 @@ import pytest
 import lexbench
 from lexbench.core.errors import ConfigError
 from lexbench.core.metric import Metric
-from lexbench.metrics import declare_metrics
+from lexbench.metrics import KEY_METRICS, declare_metrics, declare_stored, own_metrics
+from lexbench.stats.invariants import cell_faults, fault_line
 from lexbench.stats.metrics import better_direction, display_unit
+from lexbench.store.cell_rows import cell_row, read_cell
+from lexbench.store.format import FinishedCell
+from tests.report import fake_run
 
 TASK = '''
 from dataclasses import dataclass
@@ -65,3 +73,33 @@ def test_two_metrics_of_one_name_are_refused() -> None:
     declare_metrics([Metric("sorrow_twice", unit="nats")])
     with pytest.raises(ConfigError, match="sorrow_twice is declared twice"):
         declare_metrics([Metric("sorrow_twice", unit="points")])
+
+
+def test_who_lacks_the_task_reads_its_metric_by_the_facts_that_a_cell_stores(tmp_path: Path) -> None:
+    run(tmp_path, 2.0)
+    asked = [sys.executable, "-m", "lexbench"]
+    for words, said in ((["doctor"], "all sound"), (["leaderboard"], "sorrow (nats)")):
+        done = subprocess.run([*asked, *words, str(tmp_path / "run")], capture_output=True, text=True)
+        assert done.returncode == 0 and said in done.stdout, (done.stdout, done.stderr)
+
+
+def test_without_its_facts_a_cell_is_not_to_be_deleted() -> None:
+    """A cell of a version that stored none: the remedy is the folder of the task."""
+    value = fake_run.passkey_sample(0, 256, 0.1)
+    odd = FinishedCell(fake_run.cell("grief", "none", 256, n=1), [replace(value, scores={"grief_of_this_test": 7.0})])
+    [fault] = cell_faults(odd)
+    assert "grief_of_this_test 7, a metric that no task here states" in fault
+    assert fault_line(odd, [fault]).endswith("give the folder of its task by LEXBENCH_CONFIG_PATH=DIR")
+    known = Metric("grief_of_this_test", unit="nats", better="lower", range=(0.0, 9.0), digits=2)
+    assert Metric.from_data(json.loads(json.dumps(known.as_data()))) == known
+    declare_stored([known.as_data()])
+    assert cell_faults(odd) == [] and better_direction(known.name) == -1
+
+
+def test_a_cell_stores_the_facts_of_metrics_that_are_its_tasks_alone() -> None:
+    own = Metric("hope_of_this_test", unit="nats")
+    assert own_metrics([own, *KEY_METRICS]) == [{"name": own.name, "unit": "nats"}]
+    plain = fake_run.cell("passkey", "none", 256, n=1)
+    assert "own_metrics" not in cell_row(plain)
+    stated = replace(plain, own_metrics=own_metrics([own]))
+    assert read_cell(json.loads(json.dumps(cell_row(stated))), "a cell") == stated

@@ -122,6 +122,9 @@ def planned(lengths: Sequence[int], tasks: Sequence[str] = ("last_segment",), **
     return plan_cells(job(lengths, tasks, **settings), tokenizer())
 
 
+HF = {"name": "hf", **registry.read_named_config("backend", "hf")}
+
+
 def job(lengths: Sequence[int], names: Sequence[str] = ("last_segment",), **settings: Any) -> Job:
     return Job.of(
         model=registry.read_named_config("model", "lexlet"),
@@ -209,6 +212,7 @@ def test_a_length_too_short_for_the_task_is_foreseen_and_refused_by_its_question
 def test_texts_are_counted_as_a_backend_reads_them(backend: dict[str, Any], reuse: bool, texts: int) -> None:
     """8 questions of 1000 tokens, 4 behind each text: 2 texts, and fewer than 100 tokens of each further question."""
     several = {"name": "passkey", **registry.read_named_config("task", "passkey"), "questions_per_text": 4}
+    backend = {**registry.read_named_config("backend", backend["name"]), **backend}
     made = job([1000], (), tasks=[several], backend=backend, n=8, reuse=reuse, seeds=[0])
     for step in plan_cells(made, tokenizer()):
         more = step.workload.tokens - 1000 * texts
@@ -218,7 +222,7 @@ def test_texts_are_counted_as_a_backend_reads_them(backend: dict[str, Any], reus
 def test_a_text_is_read_for_each_question_where_its_end_or_length_changes_how_it_is_read() -> None:
     several = {"name": "passkey", **registry.read_named_config("task", "passkey"), "questions_per_text": 4}
     methods = [{"name": name, **registry.read_named_config("method", name)} for name in ("none", "ms_poe")]
-    made = job([1000], (), tasks=[several], methods=methods, backend={"name": "hf"}, n=8, seeds=[0])
+    made = job([1000], (), tasks=[several], methods=methods, backend=HF, n=8, seeds=[0])
     once, ranked = (step.workload.tokens for step in plan_cells(made, tokenizer()))
     assert once < 3000 < ranked == 8000
     scaling = {"rope_type": "dynamic", "factor": 2.0}

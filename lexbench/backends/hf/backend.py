@@ -137,7 +137,9 @@ class Hf(Backend):
     _is_split = False
     as_chat = LocalForm.as_chat
     _form = LocalForm()
-    capabilities = Capabilities(prefix_reuse=True, batches=True, verifiable=True)
+    capabilities = Capabilities(
+        prefix_reuse=True, batches=True, verifiable=True, loads_weights=True, device_setting=True
+    )
 
     def __init__(
         self,

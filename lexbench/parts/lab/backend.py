@@ -65,7 +65,7 @@ class Native(Backend):
 
     name = "native"
     kernel = "dense"
-    capabilities = Capabilities(prefix_reuse=True)
+    capabilities = Capabilities(prefix_reuse=True, loads_weights=True, device_setting=True)
 
     def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
         self.check_settings({"dtype": dtype, "device": device}, model)

@@ -48,7 +48,7 @@ def mean_record(records: Sequence[Record], samples: Samples) -> Record:
     return replace(
         records[0],
         value=found.value,
-        low=max(found.low, 0.0) if found.low is not None and metric in metrics.LIKELIHOOD_METRICS else found.low,
+        low=max(found.low, 0.0) if found.low is not None and metrics.is_likelihood(metric) else found.low,
         high=found.high,
         interval=found.kind,
         **limits,
@@ -80,9 +80,10 @@ def as_perplexity(record: Record) -> Record:
 def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
     """Outcomes of a record's cell; bits per byte as amounts in bits over units in bytes."""
     metric, cell = record.metric or "", samples.get(record.cell, ())
-    if metric != "bits_per_byte":
+    facts = metrics.facts_of(metric)
+    if facts.per != "bytes":
         return outcomes_of_samples(cell, metric)
-    nats = outcomes_of_samples(cell, "nll")
+    nats = outcomes_of_samples(cell, facts.follows)
     return [
         replace(each, amount=each.amount / math.log(2), targets=each.bytes) if each.amount is not None else each
         for each in nats

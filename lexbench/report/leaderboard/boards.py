@@ -16,6 +16,7 @@ from lexbench.report.tables import floor_lines, realised_line
 from lexbench.report.wording import metric_label
 from lexbench.stats import metrics
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
+from lexbench.stats.metrics import is_token_loss
 
 MEAN_COLUMN, PERPLEXITY_COLUMN = "mean", "perplexity"
 NO_MARK = RowMark()
@@ -132,7 +133,7 @@ def lengths_board(
         if why := why_all_alike(here.values()):
             limits.append(f"At {column.head} no row can be told from another: {why}.")
     metric = next((record.metric for record in records.values() if record.metric), None)
-    if metric == "nll" and len(shared) > 1:
+    if is_token_loss(metric) and len(shared) > 1:
         heads.append(BoardColumn(name=PERPLEXITY_COLUMN, head="its perplexity"))
         turned = {
             (row, PERPLEXITY_COLUMN): as_perplexity(shown[row, MEAN_COLUMN])

@@ -21,6 +21,7 @@ from lexbench.report.wording import format_ratio, metric_label
 from lexbench.stats import costs as costs_of_runs
 from lexbench.stats.costs import Cost
 from lexbench.stats.headline import build_headlines as headlines_of
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.records import load_cells
 from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES
@@ -89,7 +90,7 @@ def leaderboard_text(
         raise ConfigError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = samples_by_cell(finished)
     every, ruled = build_tables(finished), (rule, margin)
-    if margin is not None and len({table.scored for table in every if table.scored or table.metric == "nll"}) > 1:
+    if margin is not None and len({table.scored for table in every if table.scored or is_token_loss(table.metric)}) > 1:
         raise ConfigError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
     less = ""
     if rows == "method" and form not in FORMATS_FOR_PROGRAMS:
@@ -134,7 +135,7 @@ def _cells_of_tasks(finished: Iterable[FinishedCell], tasks: Sequence[str]) -> I
 def headline_metric_tables(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
     """Keep the table of the first metric of each setting; for likelihoods another metric on request."""
     return [
-        next((table for table in group if group[0].metric == "nll" and table.metric == instead_of_nll), group[0])
+        next((table for table in group if is_token_loss(group[0].metric) and table.metric == instead_of_nll), group[0])
         for group in group_by_key(every, lambda table: table.setting).values()
     ]
 
@@ -261,7 +262,7 @@ def _boards_of_models(
         twice = table.cell.model in shown
         shown[table.cell.model + (differences_in_brackets(table) if twice else "")] = table
     cell = group[0].cell
-    bare = next((table.cell.model for table in group if table.metric == "nll" and columns == "length"), None)
+    bare = next((table.cell.model for table in group if is_token_loss(table.metric) and columns == "length"), None)
     if bare:
         raise ConfigError(
             f"{cell.task} on {bare} has no bits per byte, and NLL per token cannot be compared across models: measure "

@@ -9,7 +9,7 @@ from lexbench.core.text import join_first_few
 from lexbench.report.grid import interval_texts
 from lexbench.report.leaderboard.best import RowMark, Samples
 from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardPlace, BoardValue, RowName, rows_by_name
-from lexbench.report.notes import FAILED_SAMPLE_TREATMENTS, note_text, notes_text
+from lexbench.report.notes import note_text, notes_text, treatment_of_failed
 from lexbench.report.wording import format_signed, metric_label
 from lexbench.stats.costs import Cost, cost_summaries
 from lexbench.stats.notes import Note, NoteKind
@@ -168,7 +168,7 @@ def _with_sample_counts(entry: BoardValue, table: Table, method: MethodKey) -> B
     records = [record for record in table.of(method) if not record.refused]
     n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
     of = f"{sum(map(sample_count, records))} samples"
-    notes = [f"over all lengths {failed} of {of} failed, {FAILED_SAMPLE_TREATMENTS[table.scored]}"] if failed else []
+    notes = [f"over all lengths {failed} of {of} failed, {treatment_of_failed(table.metric)}"] if failed else []
     notes += [f"over all lengths {truncated} of {of} truncated"] if truncated else []
     return replace(entry, n=n, failed=failed, truncated=truncated, notes=(*entry.notes, *notes))
 

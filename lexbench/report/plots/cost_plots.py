@@ -40,6 +40,7 @@ from lexbench.report.titles import title_of
 from lexbench.report.wording import direction_phrase, metric_label
 from lexbench.stats.costs import Cost, qualities_at_cost
 from lexbench.stats.floors import at_floor
+from lexbench.stats.metrics import facts_of
 from lexbench.stats.tables import Table
 
 TIMING_NOTE = "answers timed one by one; comparable within one run on one machine only"
@@ -179,7 +180,7 @@ def _scale(table: Table, points: Sequence[CostPoint]) -> ValueScale:
     ends = {point.method: [(point.value, point.low, point.high)] for point in points}
     if not table.scored and table.better > 0:
         return value_axis.full_scale(ends)
-    return value_axis.scale_of(ends, table.scored, table.metric in value_axis.LOGARITHMIC_METRICS)
+    return value_axis.scale_of(ends, table.scored, facts_of(table.metric).logarithmic)
 
 
 def _time_axis(axes: Axes, points: Sequence[CostPoint]) -> None:

@@ -39,6 +39,7 @@ from lexbench.report.plots.value_axis import ValueScale
 from lexbench.report.titles import title_of
 from lexbench.report.wording import direction_phrase, format_ratio, metric_label
 from lexbench.stats.differences import Difference, Differences
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.tables import Table
 
 FLOOR_LINE: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
@@ -86,7 +87,9 @@ def over_length_figure(table: Table, found: Differences | None = None) -> Notebo
 
 def difference_label(found: Differences) -> str:
     """Name of the axis of differences."""
-    what = "" if found.table.metric == "nll" else f"{metric_label(found.table.metric, found.table.cell.task_name)}, "
+    what = (
+        "" if is_token_loss(found.table.metric) else f"{metric_label(found.table.metric, found.table.cell.task_name)}, "
+    )
     base = "the unmodified model" if found.baseline == BASELINE_METHOD else found.baseline
     return f"minus {base}: {what}{found.unit}{direction_phrase(found.table.metric)}"
 
@@ -146,7 +149,7 @@ def difference_scale(found: Differences) -> ValueScale:
         if (of := _of(found, row))
     }
     whole = value_axis.full_scale({**ends, found.baseline: [(0.0, None, None)]})
-    if found.table.metric != "nll":
+    if not is_token_loss(found.table.metric):
         return whole
     every = [end for each in ends.values() for value in each for end in value if end is not None]
     worst = [max(value for value, _, _ in each) for each in ends.values()]

@@ -36,6 +36,7 @@ from lexbench.report.titles import short_title_of
 from lexbench.report.wording import direction_phrase, metric_label
 from lexbench.stats import records
 from lexbench.stats.differences import Differences, paired_differences
+from lexbench.stats.metrics import follows_another
 from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import Table
 
@@ -86,7 +87,7 @@ def write_figure(
     drawn = named_methods((each.cell.method for each in loaded), methods)
     check_highlight(drawn, highlight)
     kept = [each for each in loaded if each.cell.task in shown and each.cell.method in drawn]
-    tables = [table for table in headline_tables(kept) if table.metric != "perplexity"]
+    tables = [table for table in headline_tables(kept) if not follows_another(table.metric)]
     if not tables:
         raise ConfigError("figure has nothing to draw: these folders hold no scored cell")
     pictures = [file for file in files if file.suffix.lower() != ".tex"]

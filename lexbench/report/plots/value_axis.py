@@ -16,10 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.report.plots.style import value_limits
-from lexbench.stats.metrics import MEASURE_METRICS
+from lexbench.stats.metrics import facts_of, is_measure
 from lexbench.stats.tables import Table
 
-LOGARITHMIC_METRICS = ("perplexity", "word_perplexity")
 Ends = tuple[float, float | None, float | None]
 """A value and the ends of its interval."""
 MIN_METHODS_HEIGHT_SHARE = 0.5
@@ -117,9 +116,9 @@ def scale_of_table(table: Table) -> ValueScale:
         method: [(each.value, each.low, each.high) for each in table.of(method) if each.value is not None]
         for method in table.methods
     }
-    if any(curves.values()) and (table.metric in MEASURE_METRICS or not (table.scored or table.better < 0)):
+    if any(curves.values()) and (is_measure(table.metric) or not (table.scored or table.better < 0)):
         return full_scale(curves)
-    return scale_of(curves, table.scored, table.metric in LOGARITHMIC_METRICS)
+    return scale_of(curves, table.scored, facts_of(table.metric).logarithmic)
 
 
 def draw_value_axis(axes: Axes, scale: ValueScale) -> None:

@@ -127,7 +127,7 @@ def _result_entry(finished: FinishedCell, record: Record) -> dict[str, Any]:
             "metric_parameters": {"length": finished.cell.length, "multiple": record.multiple},
             "lower_is_better": metrics.better_direction(record.metric) < 0,
             "score_type": "continuous",
-            "min_score": 0.0 if scored or record.metric in metrics.LIKELIHOOD_METRICS else "-Infinity",
+            "min_score": 0.0 if scored or metrics.is_likelihood(record.metric) else "-Infinity",
             "max_score": 1.0 if scored else "Infinity",
         },
         "score_details": {"score": record.value, "details": said, "uncertainty": uncertainty},

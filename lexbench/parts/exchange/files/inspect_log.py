@@ -11,6 +11,7 @@ import numpy as np
 from lexbench.core.record import Record, Sample
 from lexbench.parts.exchange.files import common
 from lexbench.parts.exchange.files.common import File, SharedDetails
+from lexbench.stats.metrics import is_token_loss
 from lexbench.store.format import FinishedCell
 
 
@@ -65,15 +66,16 @@ def _log_of_cell(finished: FinishedCell, when: str, run: str) -> dict[str, Any]:
 def _score_entries(records: Sequence[Record]) -> list[dict[str, Any]]:
     """A scorer for each score; one for the likelihoods, which are made of the same NLL."""
     scorers: dict[str, list[Record]] = {}
+    likelihoods = records[0].metric
     for record in records:
-        scorers.setdefault("nll" if records[0].metric == "nll" else str(record.metric), []).append(record)
+        scorers.setdefault(str(likelihoods if is_token_loss(likelihoods) else record.metric), []).append(record)
     return [
         {
             "name": name,
             "scorer": name,
             "scored_samples": found[0].n,
             "metrics": {
-                (shown := str(record.metric) if name == "nll" else "mean"): {
+                (shown := str(record.metric) if is_token_loss(name) else "mean"): {
                     "name": shown,
                     "value": record.value,
                     "params": {},

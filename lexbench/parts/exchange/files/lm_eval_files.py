@@ -60,7 +60,7 @@ def _records(finished: FinishedCell) -> list[Record]:
     return [
         each
         for each in common.complete_records(finished)
-        if each.metric not in metrics.MEASURE_METRICS and each.metric != "nll"
+        if not metrics.is_measure(each.metric) and not metrics.is_token_loss(each.metric)
     ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.errors import ConfigError
+from lexbench.stats.metrics import is_token_loss
 
 ALL_SAMPLES = "all samples"
 """Task of samples whose file names none."""
@@ -71,11 +72,11 @@ def amount_of(value: Any, metric: str, place: str) -> float | None:
     number = float(value)
     if math.isnan(number):
         raise ConfigError(f"{place} must be a number, got NaN: write null for a sample that failed")
-    if metric != "nll" and not 0 <= number <= 1:
+    if not is_token_loss(metric) and not 0 <= number <= 1:
         raise ConfigError(
             f"{place} must be a score in [0, 1], got {number:g}: divide it by its maximum, or name it nll"
         )
-    if metric != "nll" or number == math.inf:
+    if not is_token_loss(metric) or number == math.inf:
         return number if math.isfinite(number) else None
     if not -MAX_NEGATIVE_NATS <= number <= MAX_NATS:
         raise ConfigError(

@@ -33,6 +33,7 @@ from lexbench.parts.exchange.files.sample_line import (
 )
 from lexbench.parts.exchange.lm_eval.results.files import MAX_FILE_BYTES, numbered_lines, open_unpacked
 from lexbench.parts.exchange.lm_eval.results.metrics import OTHER_SCALES_PATTERN
+from lexbench.stats.metrics import is_token_loss
 
 DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
 """Names of the columns of JSONL, by what they hold."""
@@ -163,7 +164,7 @@ def _line_of_columns(row: Mapping[str, Any], place: str, columns: Mapping[str, s
         id=text_of(held["id"]),
         cluster=text_of(held.get("cluster", held["id"])),
         amount=amount_of(held[name], metric, f"{place}, {columns[name]}"),
-        tokens=tokens if metric == "nll" else None,
+        tokens=tokens if is_token_loss(metric) else None,
     )
 
 

@@ -26,7 +26,7 @@ from lexbench.stats.intervals import (
     is_balanced,
     ratio_with_influences,
 )
-from lexbench.stats.metrics import better_direction
+from lexbench.stats.metrics import better_direction, is_token_loss
 from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference, question_gaps
 from lexbench.stats.reach import smallest_found_difference
 
@@ -190,7 +190,7 @@ def harms(rows: Sequence[CheckpointRow], columns: Mapping[Column, str]) -> list[
     Holm's correction over all of them.
     """
     found = {}
-    for task in dict.fromkeys(column.task for column, metric in columns.items() if metric == "nll"):
+    for task in dict.fromkeys(column.task for column, metric in columns.items() if is_token_loss(metric)):
         lengths = sorted(column.length for column in columns if column.task == task)
         for shorter, longer in itertools.pairwise(lengths):
             for place, row in enumerate(rows):

@@ -85,7 +85,7 @@ class Vllm(Completions, Backend):
 
     name = "vllm"
     as_chat = LocalForm.as_chat
-    capabilities = Capabilities(remote=True)
+    capabilities = Capabilities(remote=True, loads_weights=True, engine_cache=True)
 
     def __init__(
         self,

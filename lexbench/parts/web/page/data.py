@@ -20,6 +20,7 @@ from lexbench.report.wording import metric_format, metric_label
 from lexbench.stats import differences
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.tables import Place, Table, build_tables
 from lexbench.store.format import FinishedCell
@@ -70,7 +71,7 @@ class PageData:
         Likelihoods, which have the headline, come first.
         """
         groups = group_by_key(self.tables, lambda table: table.setting).values()
-        return sorted(groups, key=lambda group: group[0].metric != "nll")
+        return sorted(groups, key=lambda group: not is_token_loss(group[0].metric))
 
     def name(self, table: Table) -> str:
         """A setting's name: the task, and what tells it from the others."""

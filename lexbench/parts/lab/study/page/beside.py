@@ -11,6 +11,7 @@ from lexbench.parts.lab.study.page.curves import Curve, likelihood_difference
 from lexbench.parts.lab.study.page.shapes import CurveShape, shape_of_changes, shape_of_curve
 from lexbench.report.leaderboard.published import PublishedNumber, PublishedTable, find_published_tables
 from lexbench.stats.combine import Estimate
+from lexbench.stats.metrics import is_token_loss
 
 LENGTH_TOLERANCE_SHARE = 0.05
 """Relative tolerance of lengths: a printed length of 1012 is twice 512."""
@@ -57,7 +58,9 @@ class PublishedRow:
 
 def published_rows(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[PublishedRow]:
     """All published rows whose encoding was measured, in the order of the study."""
-    ours = {(curve.entry, curve.method): curve for curve in curves if curve.task == task and curve.metric == "nll"}
+    ours = {
+        (curve.entry, curve.method): curve for curve in curves if curve.task == task and is_token_loss(curve.metric)
+    }
     rows = [row for row in about["published"] if row.get("metric", "perplexity") == "perplexity"]
     tables = _published_tables(rows)
     found = []

@@ -12,7 +12,7 @@ from lexbench.core.record import Record
 from lexbench.parts.lab.study.page.measured import Documents, MeasuredRow, document_difference
 from lexbench.stats.combine import Estimate
 from lexbench.stats.intervals import CONFIDENCE_LEVEL
-from lexbench.stats.metrics import is_score
+from lexbench.stats.metrics import is_score, is_token_loss
 
 CellPlace = tuple[str, str, MethodKey, int]
 """Model, task, method and length."""
@@ -166,7 +166,7 @@ def _build_point(
 
 
 def _mean_floor(records: Sequence[Record]) -> float | None:
-    floors = [record.bigram if record.metric == "nll" else record.chance for record in records]
+    floors = [record.bigram if is_token_loss(record.metric) else record.chance for record in records]
     known = [floor for floor in floors if floor is not None]
     return math.fsum(known) / len(known) if known else None
 

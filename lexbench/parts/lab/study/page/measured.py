@@ -23,6 +23,7 @@ from lexbench.core.values import checked_field_values, has_type
 from lexbench.parts.lab.study.settings import PredictedOrder, Prediction, read_predictions
 from lexbench.stats import records
 from lexbench.stats.intervals import Interval, cluster_bootstrap, cluster_sums
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.pairs import Outcome, PairedDifference, outcomes_of_samples, paired_difference
 from lexbench.store.cell_rows import read_key
 from lexbench.store.format import FinishedCell
@@ -138,7 +139,7 @@ def _build_row(record: Record, finished: FinishedCell, base: FinishedCell | None
     own = outcomes_of_samples(finished.samples, record.metric)
     before = outcomes_of_samples(base.samples, record.metric) if base else []
     found = paired_difference(before, own, record.metric) if base else PairedDifference()
-    documents = _nats_by_document(own) if record.metric == "nll" else None
+    documents = _nats_by_document(own) if is_token_loss(record.metric) else None
     change, interval = found.difference, found.interval
     if documents is not None and found.first_mismatch is not None:  # windows of other lengths, over the same tokens
         change, interval = document_difference(_nats_by_document(before), documents, exact=True) or (None, None)

@@ -15,6 +15,7 @@ from lexbench.report.formats import markdown_columns
 from lexbench.report.wording import metric_label
 from lexbench.stats.combine import Estimate
 from lexbench.stats.floors import OutcomesStanding, at_floor
+from lexbench.stats.metrics import is_headline_score
 
 MIN_LEARNT_ACCURACY = 0.9
 """Accuracy at the trained length from which on a task counts as learnt."""
@@ -88,7 +89,7 @@ def page_lines(
     chances = {row.record.task: row.record.chance for row in rows if row.record.chance is not None}
     tasks = list(dict.fromkeys(curve.task for curve in found))
     made = list(compare_orders(found, stated, chances))
-    plain = [curve for curve in found if curve.metric == "accuracy"]
+    plain = [curve for curve in found if is_headline_score(curve.metric)]
     other = compare_orders(plain, stated, chances)
     changed = [new for old, new in zip(made, other, strict=True) if new.verdict != old.verdict]
     counts = ", ".join(f"{sum(each.verdict == said for each in made)} {said}" for said in VERDICTS_IN_ORDER)
@@ -223,7 +224,7 @@ def _all_at_chance(
     for entry, task in cells:
         metric, point = _deciding_point(found, entry, task, multiple)
         if point is not None and point.value is not None:
-            chance = chances[task] if metric == "accuracy" else None
+            chance = chances[task] if is_headline_score(metric) else None
             low, high = point.value.ends
             standing = OutcomesStanding(
                 metric=metric, value=point.value.value, low=low, high=high, floor=chance, floor_of=None
@@ -315,6 +316,6 @@ def _task_section(found: Sequence[Curve], task: str, chance: float) -> Iterator[
     guesses = [(guess_accuracy(task, length), length) for length in lengths]
     said = ", ".join(f"{value:.2f} at {length} tokens" for value, length in guesses if value is not None)
     yield from (f"Chance: {chance:.3f}." + (f" {GUESS_OF_TASK[task]}: {said}." if said else ""), "")
-    for some in ([curve for curve in own if curve.metric == "accuracy"], _whole_string_curves(found, task)):
+    for some in ([curve for curve in own if is_headline_score(curve.metric)], _whole_string_curves(found, task)):
         if some:
             yield from (f"{metric_label(some[0].metric)}:", "", *tables.length_table(some), "")

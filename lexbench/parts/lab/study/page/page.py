@@ -35,6 +35,7 @@ from lexbench.report.formats import markdown_columns
 from lexbench.report.notes import language_sentences
 from lexbench.report.wording import escape_link_text, metric_label
 from lexbench.stats.floors import language_not_learned
+from lexbench.stats.metrics import is_token_loss
 
 BCA_METHOD = MethodKey.of_method("bca")
 MAIN_TASK = "last_segment"
@@ -299,7 +300,7 @@ def _count_verdicts(verdicts: Sequence[str], names: Sequence[str]) -> str:
 
 def _language_not_learned_lines(rows: Sequence[MeasuredRow]) -> list[str]:
     """Lines on models that have not learned the language of a text within their trained length."""
-    plain = [row.record for row in rows if row.record.metric == "nll" and row.record.method == BASELINE_METHOD]
+    plain = [row.record for row in rows if is_token_loss(row.record.metric) and row.record.method == BASELINE_METHOD]
     asked = group_by_key(
         sorted(plain, key=lambda each: each.length), lambda each: (each.model, each.task, each.protocol)
     )
@@ -488,7 +489,7 @@ def _further_sections(found: Sequence[Curve]) -> list[str]:
     extra = [
         c
         for c in found
-        if c.family != FINETUNED_FAMILY and c.method not in _shared_methods(found) and c.metric == "nll"
+        if c.family != FINETUNED_FAMILY and c.method not in _shared_methods(found) and is_token_loss(c.metric)
     ]
     for entry in dict.fromkeys(curve.entry for curve in extra):
         own = [c for c in found if c.entry == entry and c.task_name == MAIN_TASK and c.family != FINETUNED_FAMILY]

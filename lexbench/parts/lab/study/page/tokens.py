@@ -12,6 +12,7 @@ from lexbench.parts.lab.study.page.tables import VERDICTS_IN_ORDER, format_chang
 from lexbench.report.formats import markdown_columns
 from lexbench.report.leaderboard.published import find_published_tables
 from lexbench.stats.combine import Estimate
+from lexbench.stats.metrics import is_headline_score
 
 REPEATED_TASK = "repeated"
 TOKEN_ACCURACY_METRIC = "token accuracy"
@@ -51,7 +52,7 @@ def token_accuracy_rows(curves: Sequence[Curve], about: Mapping[str, Any]) -> li
     ours = {
         (c.entry, c.method, _kind_of_text(c)): c
         for c in curves
-        if c.task_name == REPEATED_TASK and c.metric == "accuracy"
+        if c.task_name == REPEATED_TASK and is_headline_score(c.metric)
     }
     rows = [row for row in about["published"] if row.get("metric") == TOKEN_ACCURACY_METRIC]
     known = {each.name: each for each in find_published_tables(list(dict.fromkeys(row["table"] for row in rows)))}
