@@ -5,34 +5,26 @@ cached prefix, and by which weights its own attention function mixes values, of 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from lexbench.backends.attention_reading import OtherTurning, Pairing, Turning, TurnReading, likely_turning, pairing
+from lexbench.backends.attention_reading import Turning, TurnReading, likely_turning
 from lexbench.backends.hf.exact.assert_rope import assert_rope, facts_for, wanted_ropes
+from lexbench.backends.hf.exact.attention_layers import WantedLayer, layer_number, other_turnings, wanted_layer
 from lexbench.backends.hf.exact.attention_seams import AttentionCall, RotationCall, Seams, read_tokens
 from lexbench.backends.hf.exact.attention_weights import WantedWeights, check_options, check_weights
-from lexbench.backends.hf.exact.layers import stated_size, views_of
+from lexbench.backends.hf.exact.layers import stated_size
 from lexbench.backends.hf.exact.network import position_table_size, tower_candidates
 from lexbench.backends.hf.exact.rope_modules import OTHER_TOWERS
 from lexbench.backends.hf.exact.rotary import new_full_cache
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope
 from lexbench.backends.rope_reading import places_up_to
-from lexbench.checkpoints.config_facts import REORDERED_MODEL_TYPES
-from lexbench.checkpoints.layer_scores import (
-    INDEX_OF_NEIGHBOURS,
-    REORDERED_WITHOUT_ENTRY,
-    TURNED_BACK,
-    WITHOUT_WINDOWS,
-    LayerScores,
-    layer_scores,
-)
 from lexbench.checkpoints.structure import STATE_LAYER_KINDS, layer_kinds
 from lexbench.core.attention import Floats, Positions
 from lexbench.core.errors import ConfigError
@@ -42,10 +34,11 @@ from lexbench.core.values import is_whole
 from lexbench.methods.composition import Method
 
 N_READ_PLACES = 24
+"""Number of positions that are read, about."""
 PREFIX, CHUNK = 3, 2
 """Tokens of a text that is read in two pieces."""
 MOST_PREFIX = 8192
-"""Tokens of a prefix without windows."""
+"""Tokens of a prefix that is longer than no window."""
 INDEX_BUDGETS = ("index_topk", "indexer_budget")
 """Entries of configs for the keys that an index chooses, of which a longer text hides some."""
 POSITIONS_BY_CALLER = {"bamba"}
@@ -55,52 +48,7 @@ ATTENTION_CLASS = re.compile("Attention|MLA")
 NO_ATTENTION = "no attention"
 """What is said of a layer that keeps a state in place of keys."""
 VECTORS = ("queries", "keys")
-
-
-@dataclass(frozen=True, eq=False)
-class WantedLayer:
-    """What a layer's attention should do."""
-
-    place: str
-    """Dotted name of its module in the text tower, with its class."""
-    number: int
-    scores: LayerScores
-    rope: WantedRope | None
-    """None: no positions."""
-    pairing: Pairing | None
-    view: Any
-    """Keys that it sees by itself; None: all."""
-    turns_back: bool
-
-    @property
-    def said(self) -> str:
-        """What was found right, in words."""
-        turns = f"{len(self.rope.inv_freq)} pairs {self.pairing.words}" if self.rope and self.pairing else "no rotation"
-        parts = [turns, f"scale {self.scores.scale:.4g}"]
-        parts += [f"{type(self.view).__name__.lower()} of {self.view.size:,} keys"] if self.view is not None else []
-        parts += [f"scores capped at {self.scores.cap:g}"] if self.scores.cap else []
-        parts += ["a sink"] if self.scores.has_sink else []
-        return ", ".join(parts + (["a temperature"] if self.scores.temperature else []))
-
-    def turning(self, of: str, places: Positions, module: Any, counted: Positions) -> Turning:
-        """How its queries or keys turn at positions, behind as many keys as are counted."""
-        factors = np.ones(len(places))
-        if of == "queries" and self.scores.temperature is not None:
-            temperature = self.scores.temperature
-            at = counted if temperature.counts_keys else places
-            factors = temperature.at(at) / temperature.at(np.zeros(1, dtype=np.int64))
-        if of == "queries" and (learned := getattr(module, "softmax_scaling", None)) is not None:
-            factors = _learned_factors(learned, places)
-        if self.rope is None or self.pairing is None:
-            nothing = np.empty(0, dtype=np.int64)
-            return Turning(Pairing("none", nothing, nothing), np.empty(0), factors)
-        return Turning(self.pairing, -self.rope.inv_freq if self.turns_back else self.rope.inv_freq, factors)
-
-
-def _learned_factors(module: Any, places: Positions) -> Floats:
-    """[n, H] factors of Mistral Large 4, a ln(t + 1) + b with a and b of each head, over those at position 0."""
-    slope, at_zero = (getattr(module, name).detach().double().cpu().numpy() for name in ("scale", "bias"))
-    return np.asarray((slope * np.log(places + 1.0)[:, None] + at_zero) / at_zero)
+"""What turns."""
 
 
 def assert_attention(
@@ -132,12 +80,11 @@ def assert_attention(
     if given.config.is_encoder_decoder:
         raise Refused(f"{type(given).__name__} is an encoder with a decoder, which reads another text first")
     model = facts_for(given, facts, trained_length)
-    ropes: list[WantedRope] = []
     if model.rope_base is not None or model.rope_scaling is not None:
         assert_rope(given, method, length=length, facts=facts, trained_length=trained_length, **parameters)
-        ropes = wanted_ropes(model, method, length, parameters)[0]
     elif method is not None:
         raise Refused(f"{model.name} has no rotary positions, which {method} would change")
+    ropes = partial(_ropes_at, model, method, parameters)
     was_training = given.training
     given.eval()
     try:
@@ -146,11 +93,19 @@ def assert_attention(
         given.train(was_training)
 
 
+def _ropes_at(model: Model, method: Any, parameters: Mapping[str, Any], tokens: int) -> list[WantedRope]:
+    """The RoPEs of a text of so many tokens."""
+    if model.rope_base is None and model.rope_scaling is None:
+        return []
+    return wanted_ropes(model, method, tokens, parameters)[0]
+
+
 class _AttentionProbe:
     """The passes that read a model, and what each should have shown."""
 
-    def __init__(self, network: Any, model: Model, ropes: list[WantedRope], length: int) -> None:
-        self._model, self._ropes, self._length = model, ropes, length
+    def __init__(self, network: Any, model: Model, ropes: Callable[[int], list[WantedRope]], length: int) -> None:
+        self._model, self._ropes_at, self._length = model, ropes, length
+        self._ropes = ropes(length)
         self._tower = tower_candidates(network)[0]
         self._config = self._tower.config.get_text_config()
         self._seams = Seams(self._tower)
@@ -169,8 +124,11 @@ class _AttentionProbe:
         first = self._record(1, 1)
         token = torch.zeros(1, 1, dtype=torch.int64, device=self._tower.device)
         self._end = min(self._length, position_table_size(self._tower, token) or self._length)
-        self._layers = {id(call.module): self._wanted(call) for call in first}
-        said = self._said()
+        names = {id(module): name for name, module in self._tower.named_modules()}
+        for call in first:
+            name = names[id(call.module)]
+            self._layers[id(call.module)] = wanted_layer(name, self._config, self._model, self._ropes, call)
+        self._check_all_read()
         for call in first:
             check_options(call, self._layers[id(call.module)].place)
         states = self._seams.first_states
@@ -178,8 +136,11 @@ class _AttentionProbe:
         places = self._places()
         self._check_alone(places)
         self._check_pieces()
-        self._check_far()
-        return said
+        longest = self._check_far()
+        read = {layer.number: layer.said for layer in self._layers.values()}
+        more = f", read up to {longest:,} keys"
+        count = max([*(number + 1 for number in read), len(layer_kinds(self._config))])
+        return tuple(read[number] + more if number in read else NO_ATTENTION for number in range(count))
 
     def _record(self, texts: int, tokens: int, **options: Any) -> list[AttentionCall]:
         """The attention calls of one pass."""
@@ -203,36 +164,12 @@ class _AttentionProbe:
         found = [*powers, *others[::rest], every[-1], *range(PREFIX + CHUNK), *edges]
         return np.unique([each for each in found if 0 <= each < end])
 
-    # what is wanted
-
-    def _wanted(self, call: AttentionCall) -> WantedLayer:
-        module = call.module
-        name = next((name for name, each in self._tower.named_modules() if each is module), "")
-        number = _number(name, module) or 0
-        scores = layer_scores(self._config, number, call.query.shape[3])
-        kinds = {rope.rope.kind for rope in self._ropes}
-        rope = None
-        if scores.has_positions:
-            rope = next((each for each in self._ropes if each.rope.kind in (None, scores.kind)), None)
-        if rope is None and scores.has_positions and kinds and not kinds & set(self._model.layer_types or ()):
-            raise Refused(f"{name} is of kind {scores.kind}, whose RoPE the config does not state")
-        views = views_of(self._config)
-        view = views[number] if number < len(views) and self._config.model_type not in WITHOUT_WINDOWS else None
-        if "reference" in scores.kind:
-            raise Refused(
-                f"{name} sees a window and a part of the prompt ({scores.kind}), which is not understood here"
-            )
-        place = f"{name} ({type(module).__name__})"
-        back = self._config.model_type in TURNED_BACK
-        return WantedLayer(place, number, scores, rope, self._pairing(rope, call.query.shape[3]), view, back)
-
-    def _pairing(self, rope: WantedRope | None, width: int) -> Pairing | None:
-        if rope is None:
-            return None
-        rotated = 2 * len(rope.inv_freq)
-        reordered = self._config.model_type in REORDERED_MODEL_TYPES
-        layout = "half" if reordered else self._model.rotary_layout
-        return pairing(layout, rotated, width, width - rotated if self._model.decoupled else 0)
+    def _rope_of(self, layer: WantedLayer, tokens: int) -> WantedRope | None:
+        """A layer's RoPE in a text of so many tokens."""
+        rope = layer.rope
+        if rope is None or not (rope.follows_length or (rope.method is None and rope.rope.grows)):
+            return rope
+        return next(each for each in self._ropes_at(tokens) if each.rope.kind == rope.rope.kind)
 
     # queries and keys
 
@@ -278,7 +215,8 @@ class _AttentionProbe:
         self, layer: WantedLayer, call: AttentionCall, of: str, found: Floats, places: Positions, where: str
     ) -> None:
         counted = places if where else np.zeros_like(places)
-        wanted = layer.turning(of, places, call.module, counted)
+        rope = self._rope_of(layer, int(places[-1]) + 1) if where else layer.rope
+        wanted = layer.turning(of, places, call.module, counted, rope)
         start = np.repeat(self._starts[id(call.module), of][None], len(places), axis=0)
         reading = TurnReading(places, found, start, _dtype_name(call.query))
         if not reading.agrees(wanted):
@@ -294,7 +232,7 @@ class _AttentionProbe:
         names = {id(module): name for name, module in self._tower.named_modules()}
         for call in calls:
             name = names.get(id(call.module), "")
-            number = _number(name, call.module)
+            number = layer_number(name, call.module)
             layer = next((each for each in self._layers.values() if each.number == number), None)
             if layer is None or layer.rope is None:
                 continue
@@ -303,26 +241,13 @@ class _AttentionProbe:
                     continue
                 width = before.shape[-1]
                 start, found = (_as_floats(each).reshape(len(places), -1, width) for each in (before, after))
-                wanted = self._rotation(layer, id(call.module) in self._layers, width, places)
+                if width < 2 * len(layer.rope.inv_freq):
+                    continue
+                wanted = layer.rotations(id(call.module) in self._layers, width, places)
                 reading = TurnReading(places, found, start, _dtype_name(before))
-                if wanted is not None and not any(map(reading.agrees, wanted)):
+                if not any(map(reading.agrees, wanted)):
                     place = f"{name} ({type(call.module).__name__})"
                     raise self._turn_error(layer, place, reading, wanted[0], "rotate", "")
-
-    def _rotation(self, layer: WantedLayer, own: bool, width: int, places: Positions) -> list[Turning] | None:
-        """How vectors of a width turn, by where their pairs may stand afterwards; None where nothing is known."""
-        rope, kind = layer.rope, self._config.model_type
-        assert rope is not None, "the layer rotates"
-        rotated = 2 * len(rope.inv_freq)
-        if rotated > width:
-            return None
-        neighbours = kind in INDEX_OF_NEIGHBOURS
-        if own:
-            neighbours = self._model.rotary_layout == "interleaved" or kind in REORDERED_WITHOUT_ENTRY
-        given = pairing("interleaved" if neighbours else "half", rotated, width)
-        inv_freq = -rope.inv_freq if layer.turns_back else rope.inv_freq
-        halves = pairing("half", rotated, width)
-        return [Turning(given, inv_freq, np.ones(len(places)), rope.scale, made) for made in (None, halves)]
 
     def _turn_error(
         self, layer: WantedLayer, place: str, reading: TurnReading, wanted: Turning, does: str, where: str
@@ -330,7 +255,8 @@ class _AttentionProbe:
         errors, slack = reading.errors(wanted)
         row, pair = np.unravel_index(np.argmax(np.minimum(errors, 4.0) - slack), errors.shape)
         width = reading.start.shape[2]
-        cause = likely_turning(reading, wanted, list(self._other_turnings(layer, width, wanted)))
+        others = other_turnings(layer, self._ropes, self._config, self._model, width, wanted.pairing)
+        cause = likely_turning(reading, wanted, list(others))
         turns = int(pair) < errors.shape[1] - 1
         asked = layer.rope.label if layer.rope else "the model's config"
         return RopeMismatch(
@@ -345,17 +271,6 @@ class _AttentionProbe:
             place,
         )
 
-    def _other_turnings(self, layer: WantedLayer, width: int, wanted: Turning) -> Iterator[OtherTurning]:
-        """Rotations that a layer may have in place of its own."""
-        if layer.rope is not None:
-            yield OtherTurning("scaling not applied in this layer", wanted.pairing, layer.rope.plain.inv_freq())
-        for rope in self._ropes:
-            if layer.rope is None or rope.rope.kind != layer.rope.rope.kind:
-                pairs = self._pairing(rope, width)
-                if pairs is not None and 2 * len(rope.inv_freq) <= width:
-                    said = f"rotated as {rope.rope.kind or 'other'} layers are"
-                    yield OtherTurning(said, pairs, rope.inv_freq, rope.scale)
-
     # behind a prefix
 
     def _check_pieces(self) -> None:
@@ -364,20 +279,30 @@ class _AttentionProbe:
         self._record_kept(CHUNK, kept, PREFIX)
         self._check_text(self._seams.attention, PREFIX, " behind a cached prefix")
 
-    def _check_far(self) -> None:
-        """RopeMismatch where queries behind a long prefix are rotated or weigh keys otherwise than they should."""
-        first = self._far_prefix()
-        self._record_kept(CHUNK, *first)
-        calls, before = self._seams.attention, first[1]
-        for call in calls:
-            layer = self._layers[id(call.module)]
-            places = np.arange(before, before + CHUNK)
-            where = f" behind {before:,} keys"
+    def _check_far(self) -> int:
+        """Keys that were read; RopeMismatch where queries behind a long prefix turn or weigh keys as they should not.
+
+        Read are several tokens at once and then one, which kernels and masks treat in different ways.
+        """
+        kept, before = self._far_prefix()
+        for tokens in (CHUNK, 1):
+            kept = self._record_kept(tokens, kept, before)
+            self._check_queries(before, tokens)
+            before += tokens
+        return before
+
+    def _check_queries(self, before: int, tokens: int) -> None:
+        """RopeMismatch where the last queries turn, or weigh keys, otherwise than they should."""
+        views = {layer.view for layer in self._layers.values() if layer.view is not None}
+        for call in self._seams.attention:
+            if (layer := self._layers.get(id(call.module))) is None:
+                continue
+            places, where = np.arange(before, before + tokens), f" behind {before:,} keys"
             self._check_vectors(layer, call, "queries", self._vectors(call, "queries"), places, where)
             sinks = getattr(call.module, "sinks", None) if layer.scores.has_sink else None
-            held = None if sinks is None else sinks.detach().double().cpu().numpy().reshape(-1)
-            views = {other.view for other in self._layers.values()} - {layer.view, None}
-            check_weights(call, WantedWeights(layer.scores, layer.view, held, tuple(views)), layer.place)
+            held = None if sinks is None else _as_floats(sinks).reshape(-1)
+            wanted = WantedWeights(layer.scores, layer.view, held, tuple(views - {layer.view}))
+            check_weights(call, wanted, layer.place)
 
     def _far_prefix(self) -> tuple[Any, int]:
         """A cache of a prefix longer than every window, if the length is, and the tokens in it.
@@ -399,7 +324,7 @@ class _AttentionProbe:
     def _far_tokens(self) -> int:
         sizes = [int(layer.view.size) for layer in self._layers.values() if layer.view is not None]
         most = max([MOST_PREFIX, *(size + 2 * CHUNK for size in sizes)])
-        return max(1, min(self._end, most) - CHUNK)
+        return max(1, min(self._end, most) - CHUNK - 1)
 
     def _record_kept(self, tokens: int, kept: Any, first: int) -> Any:
         """What a pass over the next tokens of a text keeps of it; None for the model's own cache at the beginning."""
@@ -418,34 +343,19 @@ class _AttentionProbe:
 
     # layers
 
-    def _said(self) -> tuple[str, ...]:
-        """A line for each layer; Refused where one has attention that is not read."""
-        read = {layer.number: layer for layer in self._layers.values()}
+    def _check_all_read(self) -> None:
+        """Refused where a layer has attention that calls no attention function."""
+        read = {layer.number for layer in self._layers.values()}
         kinds = layer_kinds(self._config)
         for name, module in self._tower.named_modules():
-            number = _number(name, module)
-            if (
-                number is None
-                or number in read
-                or OTHER_TOWERS.search(name)
-                or not ATTENTION_CLASS.search(type(module).__name__)
-            ):
+            number = layer_number(name, module)
+            attends = ATTENTION_CLASS.search(type(module).__name__) and not OTHER_TOWERS.search(name)
+            if number is None or number in read or not attends:
                 continue
             if number >= len(kinds) or kinds[number] not in STATE_LAYER_KINDS:
-                raise Refused(
-                    f"{name} ({type(module).__name__}) calls no attention function that transformers registers"
-                )
+                raise Refused(f"{name} ({type(module).__name__}) calls no attention function of transformers' registry")
         if not read:
             raise Refused(f"{self._model.name} has no layer with attention")
-        count = max([*(number + 1 for number in read), len(kinds)])
-        return tuple(read[number].said if number in read else NO_ATTENTION for number in range(count))
-
-
-def _number(name: str, module: Any) -> int | None:
-    """Number of the layer that holds a module; None outside of layers."""
-    parts = [int(part) for part in name.split(".") if part.isdecimal()]
-    held = getattr(module, "layer_idx", None)
-    return held if isinstance(held, int) and held >= 0 else parts[0] if parts else None
 
 
 def _dtype_name(given: torch.Tensor) -> str:

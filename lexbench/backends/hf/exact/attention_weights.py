@@ -145,9 +145,9 @@ class _Asked:
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32, or a half precision on an accelerator, whose kernels may know no other."""
-        given = self.call.query.dtype
-        return torch.float32 if given == torch.float64 or self.call.query.device.type == "cpu" else given
+        """float32, or the half precision of a kernel that knows no other."""
+        kernel = str(getattr(getattr(self.call.module, "config", None), "_attn_implementation", ""))
+        return self.call.query.dtype if "flash" in kernel else torch.float32
 
     @property
     def _of_keys(self) -> Floats:
@@ -160,8 +160,9 @@ class _Asked:
 
     @property
     def _of_queries(self) -> Floats:
-        """[H] share of the largest product."""
-        return np.asarray(1 - 0.0625 * (np.arange(self.call.query.shape[1]) % 3), dtype=np.float64)
+        """[H] largest product of each head, as the dtype holds it."""
+        exact = torch.from_numpy(self.largest * (1 - 0.0625 * (np.arange(self.call.query.shape[1]) % 3)))
+        return np.asarray(exact.to(self.dtype).double().numpy())
 
     @property
     def products(self) -> Floats:
@@ -172,7 +173,7 @@ class _Asked:
         """[H, T, K] products, of keys [KV, K] that are spread over all heads."""
         query, key = self.call.query, self.call.key
         keys = spread(self._of_keys, (query.shape[1] // key.shape[1], 1))
-        whole = self.largest * self._of_queries[:, None] * keys
+        whole = self._of_queries[:, None] * keys
         return np.repeat(whole[:, None], query.shape[2], axis=1)
 
     def weights(self) -> Floats:
@@ -181,7 +182,7 @@ class _Asked:
         query, key, value = (
             torch.zeros(each.shape, dtype=self.dtype, device=each.device) for each in (call.query, call.key, call.value)
         )
-        query[..., 0] = torch.from_numpy(self._of_queries * self.largest).to(query)[None, :, None]
+        query[..., 0] = torch.from_numpy(self._of_queries).to(query)[None, :, None]
         key[..., 0] = torch.from_numpy(self._of_keys).to(key)
         bounds = [*self.spans, key.shape[2]]
         for span, (begin, end) in enumerate(itertools.pairwise(bounds)):
