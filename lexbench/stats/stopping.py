@@ -66,11 +66,8 @@ class Decision:
 
 
 def round_ends(most: int) -> list[int]:
-    """Questions after which a run looks: 8, 16, 32, ... up to `most`, which is the last."""
-    ends = [FIRST_ROUND_QUESTIONS]
-    while ends[-1] < most:
-        ends.append(2 * ends[-1])
-    return [*(end for end in ends if end < most), most]
+    """Questions after which a run looks: 8, 16, 32, ... up to `most`."""
+    return [FIRST_ROUND_QUESTIONS << each for each in range((most // FIRST_ROUND_QUESTIONS).bit_length())]
 
 
 def decide(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float, level: float) -> Decision:

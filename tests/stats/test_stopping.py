@@ -32,10 +32,7 @@ def wealth_by_hand(gains: list[float], centre: float, bound: float | None) -> fl
     parts = [1 / len(STAKE_FRACTIONS)] * len(STAKE_FRACTIONS)
     most = 1.0
     for gain in gains:
-        if bound is None:
-            won = (gain - centre) / (1 + centre)
-        else:
-            won = max(-bound, min(bound, gain - centre)) / bound
+        won = (gain - centre) / (1 + centre) if bound is None else max(-bound, min(bound, gain - centre)) / bound
         parts = [part * (1 + stake * won) for part, stake in zip(parts, STAKE_FRACTIONS, strict=True)]
         most = max(most, sum(parts))
     return most
