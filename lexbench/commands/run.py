@@ -205,7 +205,7 @@ MEASURING_SETTINGS = (
 DEFAULT_TASK_HELP = f"demo; of a model that you name {SUITE_OF_OTHER_MODELS}, a task of each kind"
 RUN_HELP = {
     TASK_SETTING.name: {"default": DEFAULT_TASK_HELP},
-    "n": {"help": "samples of a cell; auto: as many as decide each method against none (docs/stopping.md)"},
+    "n": {"help": "samples of a cell; auto: as many as decide each method against none (docs/scale.md)"},
 }
 """What `run` says otherwise of settings that other commands have, too."""
 COMMAND = Command(

@@ -14,7 +14,7 @@ STOPPED_HEAD = ("method", "task", "length", "metric", "minus none", "verdict", "
 STOPPED_REMARK = (
     "Brackets hold the method's value minus that of none, at whatever number of questions it stops: all intervals of "
     "a run together miss with a chance of 5 %. Of nats per token it is the centre of clipped differences "
-    "(docs/stopping.md). No star, no family of tests and no check counts these cells; a run with n set makes them "
+    "(docs/statistics.md). No star, no family of tests and no check counts these cells; a run with n set makes them "
     "ordinary ones."
 )
 

@@ -44,6 +44,12 @@ class LoadedCells:
     stopped: list[StoppedComparison] = field(default_factory=list)
     """Comparisons of unfinished cells that have stopped as soon as they were decided."""
 
+    @property
+    def remedy(self) -> str:
+        """How unfinished cells become finished ones."""
+        budget = max((each.budget for each in self.stopped), default=None)
+        return "repeat the run command to finish it" if budget is None else f"run with n={budget} to finish it"
+
 
 def build_records(folders: Iterable[Path]) -> list[Record]:
     """Records of every finished cell in run folders, or in folders of run folders, from their samples.

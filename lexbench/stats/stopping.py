@@ -3,7 +3,7 @@
 The gain d_c of cluster c (a document, a haystack) is how much better the method is than the baseline on the same
 questions. Two bettors stake on each cluster against every centre m, one that the gains lie above it, one below:
 
-    W_n(m) = 1 / K sum_k prod_{c <= n} (1 + f_k clip(d_c - m, -B, B) / B),    0 < f_k < 1
+    W_n(m) = sum_k w_k prod_{c <= n} (1 + f_k clip(d_c - m, -B, B) / B),    0 < f_k < 1, sum_k w_k = 1
     low = the largest m with W(m) >= 2 / level at some n;    high: the same of -d, times -1
 
 If the mean of clip(d - m, -B, B) is 0, W(m) is a martingale that begins at 1: with a chance of at most level / 2 it
@@ -37,6 +37,8 @@ from lexbench.stats.pairs import Outcome, question_gaps
 FIRST_ROUND_QUESTIONS = 8
 STAKE_FRACTIONS = np.geomspace(0.95, 0.03, 8)
 """f_k: the first for gains that all lie on one side, the last for a mean of a thirtieth of what the noise allows."""
+WEALTH_SHARES = np.array([0.5, *[0.5 / 7] * 7])
+"""w_k: half is bet as if all gains lay on one side, so that what is plain is decided in the first round."""
 BISECTION_STEPS = 40
 
 
@@ -162,4 +164,4 @@ def log_wealth(gains: Floats, centre: float, bound: float | None) -> Floats:
     farthest = 1.0 + centre if bound is None else bound
     far = gains - centre if bound is None else np.clip(gains - centre, -bound, bound)
     grown = np.cumsum(np.log1p(STAKE_FRACTIONS[:, None] * (far / farthest)), axis=1)
-    return np.asarray(np.logaddexp.reduce(grown, axis=0) - math.log(len(STAKE_FRACTIONS)))
+    return np.asarray(np.logaddexp.reduce(np.log(WEALTH_SHARES)[:, None] + grown, axis=0))

@@ -10,6 +10,7 @@ from scipy.stats import binom
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.stopping import (
     STAKE_FRACTIONS,
+    WEALTH_SHARES,
     Verdict,
     cluster_gains,
     confidence_sequence,
@@ -29,7 +30,8 @@ def outcomes(amounts: list[float], clusters: list[str] | None = None) -> list[Ou
 
 def wealth_by_hand(gains: list[float], centre: float, bound: float | None) -> float:
     """The largest wealth of the bet that gains lie above a centre, at any number of them."""
-    parts = [1 / len(STAKE_FRACTIONS)] * len(STAKE_FRACTIONS)
+    parts = [*map(float, WEALTH_SHARES)]
+    assert sum(parts) == pytest.approx(1)
     most = 1.0
     for gain in gains:
         won = (gain - centre) / (1 + centre) if bound is None else max(-bound, min(bound, gain - centre)) / bound
@@ -57,11 +59,11 @@ def test_the_interval_holds_every_centre_that_no_bet_excludes(bound: float | Non
 
 
 def test_answers_that_never_change_are_equal_once_a_bet_has_won_its_part() -> None:
-    """The largest of eight stakes grows by 1 + 0.95 * 0.1 / 0.9 a question; it needs 40 in all, or 320 of its own."""
+    """Half the wealth grows by 1 + 0.95 * 0.1 / 0.9 a question; it needs 40 in all, or 80 of its own."""
     growth = math.log(1 + 0.95 * 0.1 / 0.9)
     found = [decide(outcomes([1.0] * n), outcomes([1.0] * n), "accuracy", 0.1, 0.05).verdict for n in range(1, 65)]
     first = found.index(Verdict.EQUAL) + 1
-    assert math.log(40) / growth < first <= math.ceil(math.log(320) / growth) == 58
+    assert math.log(40) / growth < first <= math.ceil(math.log(80) / growth) == 44
     assert set(found[: first - 1]) == {Verdict.OPEN} and set(found[first:]) == {Verdict.EQUAL}
 
 
