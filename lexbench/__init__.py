@@ -11,7 +11,6 @@ from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
 from lexbench.core.metric import Metric
 from lexbench.core.model import Model
-from lexbench.core.old_names import keep_old_names
 from lexbench.core.record import Cell, Record, Refused, Sample
 from lexbench.core.task import (
     Answer,
@@ -84,6 +83,3 @@ __all__ = [
     "run",
     "task",
 ]
-
-
-keep_old_names(__name__)

@@ -2,11 +2,13 @@
 
 A room is a folder or module directly under lexbench/ or lexbench/parts/, or tasks/. An arrow is a pair of rooms of
 which one imports the other. A room stands one floor above the highest room that it imports. Rooms of a circle import
-each other.
+each other. Lines of code are those without blank ones, comments, docstrings and imports.
 """
 
 import ast
+import io
 import sys
+import tokenize
 from collections import defaultdict
 from pathlib import Path
 
@@ -36,11 +38,31 @@ def room(module: str) -> str:
     return "/".join(words[1:3]) if words[1] == "parts" else words[1]
 
 
-def lines(name: str) -> int:
-    """Lines of the Python files of a room."""
+def texts(name: str) -> list[str]:
+    """The Python files of a room."""
     place = ROOT / name if name == "tasks" else ROOT / "lexbench" / name
     files = list(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+    return [file.read_text(encoding="utf-8") for file in files]
+
+
+def lines(name: str) -> int:
+    """Lines of a room."""
+    return sum(len(text.splitlines()) for text in texts(name))
+
+
+def code_lines(text: str) -> int:
+    """Lines of a file that hold a token of code other than an import's or a docstring's."""
+    kinds = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    held = set[int]()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in kinds:
+            held |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Import | ast.ImportFrom) or is_docstring:
+            assert isinstance(node, ast.stmt)
+            held -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(held)
 
 
 def floors(imports: dict[str, set[str]]) -> dict[str, int]:
@@ -65,7 +87,9 @@ def main() -> int:
     core = {name: below for name, below in imports.items() if not name.startswith("parts/")}
     for title, some in (("core", core), ("whole", imports)):
         count = sum(map(len, some.values()))
-        print(f"{title}: {sum(map(lines, some)):,} lines in {len(some)} rooms, {count} arrows, no circle")
+        code = sum(code_lines(text) for name in some for text in texts(name))
+        size = f"{sum(map(lines, some)):,} lines, {code:,} of code"
+        print(f"{title}: {size}, in {len(some)} rooms, {count} arrows, no circle")
     return 0
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.core.old_names import RENAMED_HOOKS_OF_BACKENDS, adopt_old_hooks, with_old_fields
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@with_old_fields(recalls="prefix_reuse")
 @dataclass(frozen=True)
 class Capabilities:
     """Abilities beyond answering one question at a time in this process."""
@@ -164,7 +162,6 @@ class Backend(Protocol):
 def capabilities(backend: Any) -> Capabilities:
     """Abilities of a backend, or of its class: stated, or implied by the optional methods of a plug-in."""
     cls = backend if isinstance(backend, type) else type(backend)
-    adopt_old_hooks(cls, RENAMED_HOOKS_OF_BACKENDS)
     stated = getattr(backend, "capabilities", Capabilities())
 
     def defines(*names: str) -> bool:

@@ -13,7 +13,6 @@ from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.errors import ConfigError, FetchError
 from lexbench.core.files import parse_object, read_object, sha256, why_not_a_folder
 from lexbench.core.model import Model, as_fact
-from lexbench.core.old_names import keep_old_names
 from lexbench.core.parts import is_checkpoint_file, load_provided
 from lexbench.core.registry import suggest_choices
 from lexbench.core.values import has_type
@@ -350,6 +349,3 @@ def _files_hash(files: Sequence[Path]) -> str:
 def revision_of(model: Model, folder: Path) -> str:
     """A mark that tells a model's weights from others: the hub's commit, the name of its cached folder; else a hash."""
     return checkpoint_fingerprint(folder) if local_folder(str(model.path)) else folder.name
-
-
-keep_old_names(__name__)

@@ -39,7 +39,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.report.report import first_of, write_report
 
     page = write_report(
-        options.runs, options.out, options.highlight, options.png, True, figures=options.figures, tables=options.tables
+        options.runs, options.out, options.highlight, options.png, figures=options.figures, tables=options.tables
     )
     for line in first_of(page):
         print(line, file=sys.stderr)

@@ -131,7 +131,7 @@ def print_plots(folder: Path) -> None:
     """Write the report of a run folder, and print its first sentence and the paths of its figures."""
     from lexbench.report.report import first_of, write_report
 
-    page = write_report([folder], aside=True)
+    page = write_report([folder])
     for line in dict.fromkeys([*first_of(page), *map(str, sorted((page.parent / "plots").glob("*.svg")))]):
         print(line, file=sys.stderr)
 

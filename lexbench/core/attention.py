@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.new_fields import stated_fields
-from lexbench.core.old_names import keep_old_names
 from lexbench.core.plug_in import user_code_hash
 from lexbench.core.values import has_type
 
@@ -732,6 +731,3 @@ def _to_json(value: Any, inside: bool = False) -> Any:
         held = {each.name: _to_json(getattr(value, each.name), inside=file is None) for each in stated_fields(value)}
         return about | held | ({} if file is None else {"file": file})
     return value
-
-
-keep_old_names(__name__)

@@ -18,7 +18,6 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.guard import plugin_guard
-from lexbench.core.old_names import present_path
 from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
 from lexbench.core.registry import (
@@ -147,7 +146,7 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
         raise ConfigError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
     target = config["_target_"]
     named = f"{noun} {config['name']}" if "name" in config else noun
-    return target if isinstance(target, type) else _import(present_path(str(target)), named)
+    return target if isinstance(target, type) else _import(str(target), named)
 
 
 def _class_in(config: Mapping[str, Any], noun: str) -> type:
@@ -271,6 +270,6 @@ def _source_and_class(group: str, name: str, config: Mapping[str, Any]) -> tuple
     if "file" in config:
         return source_of({**config, "name": name}, group), None
     if "_target_" in config:
-        module, _, cls = present_path(str(config["_target_"])).rpartition(".")
+        module, _, cls = str(config["_target_"]).rpartition(".")
         return source_of_module(module), cls
     return None, None

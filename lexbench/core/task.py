@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from lexbench.core.attention import Attention
 from lexbench.core.metric import Metric
 from lexbench.core.new_fields import stated_fields
-from lexbench.core.old_names import keep_old_names, with_old_fields
 from lexbench.core.record import Sample
 
 Tokens = NDArray[np.int64]
@@ -33,7 +32,6 @@ class Question:
     in front of the answer, or more, who guesses what they do not tell (`taskkit.shortcuts`). (): not stated."""
 
 
-@with_old_fields(room="max_new_tokens")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generate(Question):
     """Continue the prompt by at most `max_new_tokens` tokens."""
@@ -130,7 +128,6 @@ class ClassifyTokens(Question):
         return 1 / len(self.options) if self.guess is None else self.guess
 
 
-@with_old_fields(start="first_target")
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loglikelihood(Question):
     """Negative log-likelihood of tokens[first_target:], each given all tokens before it."""
@@ -286,7 +283,6 @@ Answer = (
 )
 
 
-@with_old_fields(room="max_new_tokens")
 @dataclass(frozen=True)
 class Outline:
     """Sizes of a cell's questions, told before any of them is written."""
@@ -450,6 +446,3 @@ class Task:
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
         key = json.dumps([type(self).__name__, self.questions_edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
-
-
-keep_old_names(__name__)

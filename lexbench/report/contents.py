@@ -1,16 +1,11 @@
 """The parts of a report: its page, its tables and their numbers, its figures."""
 
-import os
-import sys
-import threading
-import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from lexbench.core.files import write_text
-from lexbench.core.machine import n_usable_cores
 from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Sample
 from lexbench.report import longbench
@@ -36,7 +31,6 @@ from lexbench.report.tables import (
     setting_heading,
     table_grid,
 )
-from lexbench.report.unchanged import REPORT_FIRST_LINE
 from lexbench.report.wording import escape_link_text, escape_markdown, metric_label
 from lexbench.stats import costs, differences, gain, length_effect, positions, records
 from lexbench.stats.costs import Cost
@@ -53,8 +47,8 @@ that are right or wrong. **Bold**: best of its column at the displayed precision
 never a value at its floor, one whose interval reaches chance, or what counting n-grams has on the same targets.
 Lengths are in tokens, with their multiple of the trained length. *refused*: not measurable; reason below.
 """
-MAX_REPORT_PROCESSES = 8
-"""Processes of a report: each copies what it counts references to, two GB of 100,000 cells."""
+REPORT_FIRST_LINE = "# lexbench report"
+"""The first line of report.md."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +83,15 @@ def write_contents(
     to: ReportFolder,
     highlight: Collection[str],
     most: Callable[[int], int],
-    aside: bool,
     tables: int | None = None,
-) -> bool:
-    """Write all files of a report; whether every file of the run folders could be read.
+) -> None:
+    """Write all files of a report.
 
     Args:
         folders: run folders, or folders of run folders.
         to: where to write.
         highlight: names of methods to show always.
         most: tables with figures, at most, of a report of so many cells.
-        aside: share the work with processes beside this one.
         tables: tables to show, at most; None: as `select.tables_to_show` does.
     """
     # A report that is written elsewhere leaves the run folder as it is: it may be another's, or on a read-only disk.
@@ -113,19 +105,14 @@ def write_contents(
     drawn = most(len(loaded.finished))
     curved = [table for table in every[:drawn] if _has_curves(table)]
     compared = partial(differences.paired_differences, samples=samples, baseline=BASELINE_METHOD)
-    # Of tables with figures before processes part, as each may draw them; of the others, of which there may be
-    # thousands, while some of these draw.
-    found = {table.name: each for table in every[:drawn] if (each := compared(table))}
-    figures = [
-        partial(_draw_figures, table, found.get(table.name), samples, spent, to, table is first[table.setting])
-        for table in curved
-    ]
-    maps = [
-        partial(difference_maps.plot_difference_map, each, to.plot_stem(f"{name}-differences"), to.png)
-        for name, each in found.items()
-    ]
-    rest = _run_in_forks([partial(_summaries, every, samples, spent, to), *figures, *maps], aside)
-    found |= {table.name: each for table in every[drawn:] if (each := compared(table))}
+    found = {table.name: each for table in every if (each := compared(table))}
+    _summaries(every, samples, spent, to)
+    for table in curved:
+        _draw_figures(table, found.get(table.name), samples, spent, to, table is first[table.setting])
+    for table in every[:drawn]:
+        if table.name in found:
+            stem = to.plot_stem(f"{table.name}-differences")
+            difference_maps.plot_difference_map(found[table.name], stem, to.png)
     lines = [REPORT_FIRST_LINE, "", _summary(folders, loaded), "", REPORT_LEGEND, *_summaries_link(every)]
     told = build_headlines(every, samples)
     lines += [grid_markdown(headline_grid(headline)) for headline in told]
@@ -148,61 +135,7 @@ def write_contents(
         lines += _section(table, samples if table is first[table.setting] else {}, to, place < drawn)
         if place < drawn:
             lines += _difference_map(table, found.get(table.name), to) + _cost(table, spent, to)
-    rest()
     write_text(to.folder / "report.md", "\n".join(lines))
-    return not loaded.problems
-
-
-def _run_in_forks(tasks: Sequence[Callable[[], object]], aside: bool) -> Callable[[], None]:
-    """Start tasks in child processes, if it is wanted and possible; returns a function that does the remaining tasks.
-
-    Each process, one a core and `MAX_REPORT_PROCESSES` at most, takes the next task until there is none.
-    """
-    able = sys.platform == "linux" and threading.active_count() == 1
-    count = min(n_usable_cores(), MAX_REPORT_PROCESSES, len(tasks) + 1) - 1
-    if not (aside and able and count and len(tasks) <= 1 << 14):  # a pipe holds so many numbers
-        return lambda: _run_tasks(tasks)
-    ahead, behind = os.pipe()
-    os.write(behind, b"".join(number.to_bytes(2) for number in range(len(tasks))))
-    os.close(behind)
-
-    def take() -> None:
-        while number := os.read(ahead, 2):
-            tasks[int.from_bytes(number)]()
-
-    sys.stdout.flush()
-    children = [_fork_worker(take) for _ in range(count)]
-
-    def ended() -> None:
-        try:
-            take()
-        finally:
-            os.close(ahead)
-            failed = [os.waitpid(child, 0)[1] for child in children]
-        if any(failed):  # whatever it was, here it says so
-            _run_tasks(tasks)
-
-    return ended
-
-
-def _fork_worker(work: Callable[[], None]) -> int:
-    """Begin work in a fork, which has tables and samples in memory: nothing is sent to it. Returns its process id."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: those of BLAS take care of them
-        child = os.fork()
-    if child == 0:
-        failed = 1
-        try:
-            work()
-            failed = 0
-        finally:
-            os._exit(failed)  # no exit handler of the parent runs twice
-    return child
-
-
-def _run_tasks(tasks: Iterable[Callable[[], object]]) -> None:
-    for task in tasks:
-        task()
 
 
 def _draw_figures(

@@ -1,13 +1,10 @@
 """Reports: records, tables and plots of run folders, made from their samples, without a model."""
 
-import gc
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object
-from lexbench.report import unchanged
 
 MAX_TABLES_WITH_FIGURES = 40
 """Tables with figures: each takes half a second, and every seed has a table."""
@@ -20,20 +17,16 @@ def write_report(
     out: Path | None = None,
     highlight: Collection[str] = (),
     png: bool = False,
-    aside: bool = False,
     figures: int | None = None,
     tables: int | None = None,
 ) -> Path:
     """Write report.md, tables/*.csv and plots/* of run folders; and anew the records.jsonl of those that hold it.
-
-    Nothing is done where neither they nor lexbench have changed since, and the report is as it was written.
 
     Args:
         folders: run folders, or folders of run folders.
         out: where to write; None: `report` in the first folder.
         highlight: names of methods to show always, like those outside the registry.
         png: draw figures as PNG, too.
-        aside: share the work with processes beside this one, one a core, where it can be forked.
         figures: tables with figures, at most; None: 40, or 5 in a report of more than 5,000 cells.
         tables: tables, at most; None: all, or 100 in a report of more than 5,000 cells.
 
@@ -43,30 +36,20 @@ def write_report(
         if count is not None and count < least:
             raise ConfigError(f"{noun} must be a number of tables, {least} or more, got {count}: e.g. 40")
     to = Path(folders[0]) / "report" if out is None else Path(out)
-    if (to / "report.md").is_file() and not (to / "report.md").read_bytes().startswith(
-        unchanged.REPORT_FIRST_LINE.encode()
-    ):
-        raise ConfigError(f"{to / 'report.md'} is not of lexbench report, which would replace it: give another --out")
-    sources = unchanged.sources_hash(
-        folders, to, (figures, tables, MAX_TABLES_WITH_FIGURES, png, sorted(highlight), *map(str, folders))
-    )
-    if not unchanged.report_is_current(folders, to, sources):
-        from lexbench.report import contents  # takes half a second
+    from lexbench.report import contents  # takes half a second
 
-        def drawn(cells: int) -> int:
-            return (
-                figures
-                if figures is not None
-                else min(MAX_TABLES_WITH_FIGURES, MAX_FIGURES_OF_MANY_CELLS)
-                if cells > MAX_CELLS_WITH_ALL_FIGURES
-                else MAX_TABLES_WITH_FIGURES
-            )
+    page = to / "report.md"
+    if page.is_file() and not page.read_bytes().startswith(contents.REPORT_FIRST_LINE.encode()):
+        raise ConfigError(f"{page} is not of lexbench report, which would replace it: give another --out")
 
-        with _collect_garbage_rarely():
-            whole = contents.write_contents(folders, contents.ReportFolder(to, png), highlight, drawn, aside, tables)
-        if whole:
-            unchanged.record_report_states(folders, to, sources)
-    return to / "report.md"
+    def drawn(cells: int) -> int:
+        if figures is not None:
+            return figures
+        many = cells > MAX_CELLS_WITH_ALL_FIGURES
+        return min(MAX_TABLES_WITH_FIGURES, MAX_FIGURES_OF_MANY_CELLS if many else MAX_TABLES_WITH_FIGURES)
+
+    contents.write_contents(folders, contents.ReportFolder(to, png), highlight, drawn, tables)
+    return page
 
 
 def first_of(page: Path) -> list[str]:
@@ -74,17 +57,6 @@ def first_of(page: Path) -> list[str]:
     told = read_object(page.parent / "tables" / "first.json", "write the report anew")
     figure = told.get("figure")
     return [*([told["sentence"]] if told.get("sentence") else []), *([str(page.parent / figure)] if figure else [])]
-
-
-@contextmanager
-def _collect_garbage_rarely() -> Iterator[None]:
-    """Search for reference cycles a hundred times less often: among all samples, that is a sixth of the time."""
-    before = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 __all__ = ["first_of", "write_report"]

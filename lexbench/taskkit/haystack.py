@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.core.old_names import keep_old_names
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer, Tokens
 from lexbench.corpora import Corpus
@@ -175,6 +174,3 @@ def stratified_depth_in_text(text: int, number: int, count: int, strata: int, rn
     stratum, so all strata get equally many samples. With one question it is `stratified_depth`.
     """
     return stratified_depth(text + number * strata // count, strata, rng)
-
-
-keep_old_names(__name__)

@@ -5,8 +5,6 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-from lexbench.core.old_names import keep_old_names
-
 QUOTATION_MARKS = r"\"'`*“”‘’„«»()\[\]"
 LIST_NUMBER_PATTERN = r"\d{1,3}[.)](?=[ \t])"
 BULLET_PATTERN = r"[*•—]|[-–](?!\d)"
@@ -136,6 +134,3 @@ def _spaced_words(text: str) -> str:
 def _bare(text: str) -> str:
     """Normalised as in SQuAD; in lower case only if that rule leaves nothing."""
     return normalise_as_squad(text) or " ".join(text.lower().split())
-
-
-keep_old_names(__name__)

@@ -387,11 +387,12 @@ def score_eight_tokens(folder: Path, backend: str) -> None:
     import numpy as np
 
     from lexbench.checkpoints.checkpoint import read_model
+    from lexbench.core import registry
     from lexbench.core.attention import Attention
     from lexbench.core.task import Loglikelihood
     from lexbench.runner.backend_pool import open_backend
 
-    config = {"_target_": f"lexbench.backends.{backend}.{backend.title()}", "name": backend}
+    config = {**registry.read_named_config("backend", backend), "name": backend}
     loaded = open_backend(read_model({"path": str(folder)}), config, 16)
     loaded.attend(Attention())
     tokens = np.arange(2, 10, dtype=np.int64)

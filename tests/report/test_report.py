@@ -1,15 +1,10 @@
 """A report is made from run folders alone: no model, no torch."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,9 +12,8 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from lexbench.core.files import write_text
 from lexbench.core.record import Sample
-from lexbench.report import contents, report, select, unchanged
+from lexbench.report import report, select
 from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
 from lexbench.stats.records import build_records, records_dataframe
@@ -178,80 +172,9 @@ def test_of_many_cells_the_first_tables_of_each_task_are_shown_and_the_others_ar
 
 
 def test_a_report_is_made_anew_where_a_cell_was_added(tmp_path: Path) -> None:
-    page = tmp_path / "report/report.md"
     for name in ("none", "pi"):
         keep(tmp_path, [finished("last_segment", name, 512, n=2)])
-        before = write_report([tmp_path]).stat().st_mtime_ns
-        assert name in page.read_text()
-        assert write_report([tmp_path]).stat().st_mtime_ns == before
-
-
-def test_a_report_is_unchanged_while_what_it_read_and_wrote_is(tmp_path: Path) -> None:
-    run, out = tmp_path / "run", tmp_path / "run/report"
-    for name in ("cells/a.parquet", "costs.jsonl", "records.jsonl", "report/report.md", "report/tables/a.csv"):
-        write_text(run / name, name)
-
-    def same(settings: str = "") -> bool:
-        return unchanged.report_is_current([run], out, unchanged.sources_hash([run], out, settings))
-
-    assert not same()
-    unchanged.record_report_states([run], out, unchanged.sources_hash([run], out, ""))
-    assert same() and not same("png")
-    write_text(out / "report.html", "of another command")
-    assert same()
-    for name in ("cells/a.parquet", "costs.jsonl", "records.jsonl", "report/report.md", "report/tables/a.csv"):
-        write_text(run / name, name)  # as long as before
-        assert not same()
-        unchanged.record_report_states([run], out, unchanged.sources_hash([run], out, ""))
-        assert same()
-    write_text(out / unchanged.STATES_FILE_NAME, "[")
-    assert not same()
-
-
-@pytest.mark.parametrize(("aside", "able"), [(True, True), (True, False), (False, True)])
-def test_the_parent_does_what_no_child_has_done(
-    aside: bool, able: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
-    drawn, tried, parent = tmp_path / "drawn", tmp_path / "tried", os.getpid()
-
-    def draw() -> None:
-        tried.touch()
-        if os.getpid() != parent and not able:
-            raise ValueError("no room")
-        drawn.write_text(str(os.getpid()))
-
-    rest = contents._run_in_forks([draw], aside)
-    forked = aside and sys.platform == "linux"
-    while forked and not (drawn if able else tried).exists():
-        time.sleep(0.01)
-    rest()
-    assert (int(drawn.read_text()) == parent) == (not forked or not able)
-
-
-@pytest.mark.everyday("1-1", "2-2")
-@pytest.mark.parametrize(("seen", "shared"), [(1, 1), (2, 2), (3, 3), (99, contents.MAX_REPORT_PROCESSES)])
-def test_processes_share_tasks_and_do_each_once(
-    seen: int, shared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
-    monkeypatch.setattr(contents, "n_usable_cores", lambda: seen)
-    done, forked, forks = tmp_path / "done", contents._fork_worker, list[int]()
-
-    def counted(work: Callable[[], None]) -> int:
-        forks.append(forked(work))
-        return forks[-1]
-
-    monkeypatch.setattr(contents, "_fork_worker", counted)
-
-    def task(number: int) -> None:
-        with done.open("a") as stream:
-            stream.write(f"{number}\n")
-
-    contents._run_in_forks([partial(task, number) for number in range(600)], aside=True)()
-    assert sorted(map(int, done.read_text().split())) == list(range(600))
-    assert len(forks) == shared - 1 or sys.platform != "linux"
+        assert name in write_report([tmp_path]).read_text()
 
 
 def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from lexbench.backends import Backend
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object, read_bytes
-from lexbench.core.old_names import with_present_paths
+from lexbench.core.moved_classes import with_present_paths
 
 MAX_CHANGE_CHARACTERS = 60
 """Characters of a value that has changed, in an error."""

@@ -3,7 +3,6 @@
 One file each; `base` has the hooks, `wrappers` has encodings around another one. Plug-ins import the names below.
 """
 
-from lexbench.core.old_names import keep_old_names
 from lexbench.kernels.heads import Rotate
 from lexbench.parts.lab.encodings.base import (
     Encoding,
@@ -41,6 +40,3 @@ __all__ = [
     "rotation_angles",
     "table_rows",
 ]
-
-
-keep_old_names(__name__)

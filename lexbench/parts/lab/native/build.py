@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexbench.core import objects, registry
-from lexbench.core.old_names import present_path
+from lexbench.core.moved_classes import present_path
 from lexbench.core.task import Tokenizer
 from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
 from lexbench.parts.lab.encodings.wrappers import EncodingPerLayer
@@ -79,8 +79,10 @@ def update_stored_spec(config: Mapping[str, Any]) -> dict[str, Any]:
         if config.get(INNER_PARAMETER) is not None
         else {}
     )
-    path = {"_target_": present_path(str(config["_target_"]))} if "_target_" in config else {}
-    return {**encoding_class(config).before, **config, **path, **inner}
+    present = {**config, **inner}
+    if "_target_" in config:
+        present["_target_"] = present_path(str(config["_target_"]))
+    return {**encoding_class(present).before, **present}
 
 
 def state_newer_parameters(spec: Mapping[str, Any]) -> dict[str, Any]:

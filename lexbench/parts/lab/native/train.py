@@ -21,7 +21,7 @@ from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.memory import keep_freed
-from lexbench.core.old_names import with_former_paths
+from lexbench.core.moved_classes import with_former_paths
 from lexbench.corpora import Corpus, hash_documents
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build, naming, start, vocabulary

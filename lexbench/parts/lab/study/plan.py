@@ -11,7 +11,7 @@ from lexbench.checkpoints import checkpoint
 from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import registry
 from lexbench.core.files import write_text
-from lexbench.core.old_names import with_former_paths
+from lexbench.core.moved_classes import with_former_paths
 from lexbench.parts.lab.study.settings import Study, StudyEntry, as_named_mapping
 from lexbench.runner.forecast import format_duration
 
