@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from lexbench.backends.rope_reading import N_ANGLE_ROUNDINGS
 from lexbench.core.attention import Floats, Positions
 
-SLACK_OF_DTYPE = {"float64": 1e-5, "float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-2}
+SLACK_OF_DTYPE = {"float64": 5e-5, "float32": 5e-5, "float16": 5e-3, "bfloat16": 4e-2}
 """Largest error of a turned pair, as a fraction of its length, by the dtype of queries and keys: roundings of cos and
-sin, two products and a sum, and of the states before."""
+sin, two products and a sum, and of a projection that sums in another order for one token than for several. A short
+pair has the error of one of mean length."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,9 @@ class TurnReading:
         depth = np.maximum(0.0, -np.log(np.maximum(abs(wanted.inv_freq), 1e-30))) + N_ANGLE_ROUNDINGS
         angle = np.append(abs(wanted.inv_freq) * depth, 0.0) * 2.0**-24
         scale = wanted.scale * np.max(wanted.factors.reshape(len(at), -1), axis=1, keepdims=True)
-        return errors, np.maximum(scale, 1.0) * (at[:, None] * angle + SLACK_OF_DTYPE[self.dtype])
+        mean = np.sqrt(whole.mean(axis=1, keepdims=True) * 2)
+        shortness = np.maximum(1.0, mean / np.maximum(np.sqrt(sums[1]), 1e-15))
+        return errors, np.maximum(scale, 1.0) * (at[:, None] * angle + SLACK_OF_DTYPE[self.dtype] * shortness)
 
     def agrees(self, wanted: Turning, places: Positions | None = None) -> bool:
         """Whether all vectors are those."""
