@@ -4,17 +4,17 @@
 
 200 planted comparisons with fixed seeds: losses (nats per token) and keys (right or wrong), one question a text and
 eight, true differences of 0, half, once, twice and four times the size that a plan of a fixed number detects in nine
-runs of ten (`stats.reach`), ten of each, to either side in turn. That size is the margin, as one plans for the
-difference that matters. Every rule sees the same draws:
+runs of ten (`stats.reach`), ten of each, to either side in turn. The margin is half that size, or all of it. Every
+rule sees the same draws:
 
-    stopping    rounds of 8, 16, 32, ... questions, up to a budget of so many times the plan
+    stopping    rounds of 8, 12, 16, 24, ... questions, up to a budget of so many times the plan
     fixed       `paired_difference` once: better or worse with p <= 0.05 and an interval that excludes 0, equal where
                 the interval lies within the margin
 
-A verdict is right where it is true: the true side, or equal where the true difference is below the margin; half the
-margin is both. *Fixed n of equal power*: the least of 13 fixed numbers that gives as many right verdicts. A budget that
-ended is no verdict, and counts whole. Then families of twelve comparisons of which none differs, and SmolLM2's
-committed board, in the order in which its texts were asked.
+A verdict is right where it is true: the true side, or equal where the true difference is below the margin. *Fixed n of
+equal power*: the least of 13 fixed numbers that gives as many right verdicts. A budget that ended is no verdict, and
+counts whole. Then families of twelve comparisons of which none differs, and SmolLM2's committed board, in the order in
+which its texts were asked.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import better_direction
 from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference
 from lexbench.stats.reach import smallest_found_difference
-from lexbench.stats.stopping import Decision, Verdict, decide, decide_gains, round_ends
+from lexbench.stats.stopping import Decision, StoppingVerdict, decide, decide_gains, round_ends
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -46,7 +46,10 @@ SIZES = (0.0, 0.5, 1.0, 2.0, 4.0)
 """True differences, in detectable sizes of the plan."""
 COMPARISONS = 10
 """Of each kind and size."""
-MARGINS = {"nll": 0.02, "accuracy": 0.1}
+DETECTED = {"nll": 0.02, "accuracy": 0.1}
+"""The plan's detectable size, in nats per token, and as a share of answers."""
+MARGIN_SHARES = (0.5, 1.0)
+"""Margins, in detectable sizes."""
 DOCUMENT_SPREAD, WINDOW_SPREAD = 0.05, 0.1
 """Standard deviations of a difference of nats between documents, and between windows of one."""
 CHANGED, SHARED = 0.2, 0.2
@@ -69,11 +72,18 @@ class Kind:
 
     metric: str
     questions: int
+    share: float = 1.0
+    """Margin, in sizes that the plan detects."""
+
+    @property
+    def detected(self) -> float:
+        """The difference that the plan detects."""
+        return DETECTED[self.metric]
 
     @property
     def margin(self) -> float:
-        """The difference that matters, which the plan detects."""
-        return MARGINS[self.metric]
+        """The difference that does not matter."""
+        return self.share * self.detected
 
     @property
     def variance(self) -> float:
@@ -84,7 +94,7 @@ class Kind:
 
     @functools.cached_property
     def plan(self) -> int:
-        """The least number of questions that detects the margin."""
+        """The least number of questions that detects the size."""
         return next(
             texts * self.questions
             for texts in range(8, 10_000)
@@ -100,7 +110,7 @@ class Kind:
                 )
                 or math.inf
             )
-            <= self.margin
+            <= self.detected
         )
 
     def budget(self, plans: int) -> int:
@@ -108,9 +118,9 @@ class Kind:
         return next(end for end in round_ends(1 << 20) if end >= plans * self.plan)
 
     def draw(self, size: float, place: int, count: int) -> Floats:
-        """[count] gains of questions, text by text; their mean is `size` margins, to one side or the other."""
+        """[count] gains of questions, text by text; their mean is `size` detectable ones, to one side or the other."""
         rng = np.random.default_rng([self.metric == "nll", self.questions, round(2 * size), place])
-        true, texts = (-1) ** place * size * self.margin, math.ceil(count / self.questions)
+        true, texts = (-1) ** place * size * self.detected, math.ceil(count / self.questions)
         if self.metric == "nll":
             # As losses do on the committed runs, a true one differs between texts by half of it.
             spread = math.hypot(DOCUMENT_SPREAD, min(abs(true) / 2, 0.25))
@@ -136,45 +146,49 @@ def sides(kind: Kind, gains: Floats) -> tuple[list[Outcome], list[Outcome]]:
     return made[0], made[1]
 
 
-def stop(kind: Kind, gains: Floats, budget: int, level: float) -> tuple[Verdict, int]:
-    """Verdict of a run in rounds, and its questions."""
+def stop(kind: Kind, gains: Floats, budget: int, level: float) -> tuple[StoppingVerdict, int]:
+    """StoppingVerdict of a run in rounds, and its questions."""
     before, after = sides(kind, gains[:budget])
     for end in round_ends(budget):
         found = decide(before[:end], after[:end], kind.metric, kind.margin, level)
-        if found.verdict is not Verdict.OPEN:
+        if found.verdict is not StoppingVerdict.OPEN:
             return found.verdict, end
-    return Verdict.OPEN, budget
+    return StoppingVerdict.OPEN, budget
 
 
-def judge_once(before: Sequence[Outcome], after: Sequence[Outcome], metric: str, margin: float) -> Verdict:
-    """Verdict of a fixed number of questions."""
+def judge_once(before: Sequence[Outcome], after: Sequence[Outcome], metric: str, margin: float) -> StoppingVerdict:
+    """StoppingVerdict of a fixed number of questions."""
     found = correct_by_holm({0: paired_difference(before, after, metric)})[0]
     return verdict_of(found, metric, margin)
 
 
-def verdict_of(found: PairedDifference, metric: str, margin: float) -> Verdict:
+def verdict_of(found: PairedDifference, metric: str, margin: float) -> StoppingVerdict:
     """What a corrected comparison says."""
     if found.significant:
-        return Verdict.BETTER if better_direction(metric) * (found.difference or 0.0) > 0 else Verdict.WORSE
+        return (
+            StoppingVerdict.BETTER
+            if better_direction(metric) * (found.difference or 0.0) > 0
+            else StoppingVerdict.WORSE
+        )
     low, high = found.low, found.high
     within = low is not None and high is not None and -margin < low and high < margin
-    return Verdict.EQUAL if within else Verdict.OPEN
+    return StoppingVerdict.EQUAL if within else StoppingVerdict.OPEN
 
 
-def is_right(verdict: Verdict, size: float, place: int) -> bool | None:
+def is_right(verdict: StoppingVerdict, size: float, place: int, share: float) -> bool | None:
     """Whether a verdict is true; None: there is none."""
-    if verdict is Verdict.OPEN:
+    if verdict is StoppingVerdict.OPEN:
         return None
-    if verdict is Verdict.EQUAL:
-        return size < 1
-    return size > 0 and verdict is (Verdict.WORSE if place % 2 else Verdict.BETTER)
+    if verdict is StoppingVerdict.EQUAL:
+        return size < share
+    return size > 0 and verdict is (StoppingVerdict.WORSE if place % 2 else StoppingVerdict.BETTER)
 
 
-def planted() -> Iterator[tuple[Kind, float, int, Floats]]:
+def planted(share: float) -> Iterator[tuple[Kind, float, int, Floats]]:
     """Kind, size, number and gains of each comparison."""
     for metric in ("nll", "accuracy"):
         for questions in (1, 8):
-            kind = Kind(metric, questions)
+            kind = Kind(metric, questions, share)
             for size in SIZES:
                 for place in range(COMPARISONS):
                     yield kind, size, place, kind.draw(size, place, kind.budget(max(BUDGETS)))
@@ -184,23 +198,23 @@ Row = tuple[Kind, float, bool | None, int]
 """Kind, size, whether right, questions."""
 
 
-def stopping_rows(plans: int) -> list[Row]:
+def stopping_rows(plans: int, share: float) -> list[Row]:
     """What runs with a budget of so many plans say."""
     found = []
-    for kind, size, place, gains in planted():
+    for kind, size, place, gains in planted(share):
         verdict, asked = stop(kind, gains, kind.budget(plans), SIGNIFICANCE_LEVEL)
-        found.append((kind, size, is_right(verdict, size, place), asked))
+        found.append((kind, size, is_right(verdict, size, place, share), asked))
     return found
 
 
 @functools.cache
-def fixed_rows(plans: float) -> tuple[Row, ...]:
+def fixed_rows(plans: float, share: float) -> tuple[Row, ...]:
     """What fixed numbers of so many plans say."""
     found = []
-    for kind, size, place, gains in planted():
+    for kind, size, place, gains in planted(share):
         count = min(len(gains), kind.questions * math.ceil(plans * kind.plan / kind.questions))
         verdict = judge_once(*sides(kind, gains[:count]), kind.metric, kind.margin)
-        found.append((kind, size, is_right(verdict, size, place), count))
+        found.append((kind, size, is_right(verdict, size, place, share), count))
     return tuple(found)
 
 
@@ -214,20 +228,21 @@ def mean_plans(rows: Sequence[Row]) -> float:
     return float(np.mean([asked / kind.plan for kind, _, _, asked in rows]))
 
 
-def equal_power(rows: Sequence[Row]) -> float:
+def equal_power(rows: Sequence[Row], share: float) -> float:
     """The least of `FIXED`, in plans, with as many right verdicts; inf where none has."""
     wanted = n_right(rows)
-    return next((plans for plans in FIXED if n_right(fixed_rows(plans)) >= wanted), math.inf)
+    return next((plans for plans in FIXED if n_right(fixed_rows(plans, share)) >= wanted), math.inf)
 
 
-def print_planted() -> list[Row]:
-    """Print the tables of the planted comparisons; the rows of the budget that the second one shows."""
+def print_planted(share: float) -> None:
+    """Print the tables of the planted comparisons with a margin of so many detectable sizes."""
+    print(f"\nMargin: {share:g} times the size that the plan detects.\n")
     print("| budget, plans | right | wrong | not decided | mean questions, plans | fixed n of equal power | share |")
     print("| ---: |" + " ---: |" * 6)
     kept: list[Row] = []
     for plans in BUDGETS:
-        rows = stopping_rows(plans)
-        fixed, mean = equal_power(rows), mean_plans(rows)
+        rows = stopping_rows(plans, share)
+        fixed, mean = equal_power(rows, share), mean_plans(rows)
         counts = [n_right(rows), *(sum(right is one for _, _, right, _ in rows) for one in (False, None))]
         print(
             f"| {plans} | {' | '.join(map(str, counts))} | {mean:.2f} | {fixed:.2f} | {mean / fixed:.2f} |", flush=True
@@ -236,14 +251,16 @@ def print_planted() -> list[Row]:
     print("\n| size | right, wrong, not decided | mean questions, plans | fixed, one plan | fixed, eight plans |")
     print("| ---: | ---: | ---: | ---: | ---: |")
     for size in SIZES:
-        shown = [_counts([row for row in rows if row[1] == size]) for rows in (kept, fixed_rows(1.0), fixed_rows(8.0))]
+        shown = [
+            _counts([row for row in rows if row[1] == size])
+            for rows in (kept, fixed_rows(1.0, share), fixed_rows(8.0, share))
+        ]
         mean = mean_plans([row for row in kept if row[1] == size])
         print(f"| {size:g} | {shown[0]} | {mean:.2f} | {shown[1]} | {shown[2]} |", flush=True)
     print("\n| kind | plan, questions | right, wrong, not decided | mean questions |\n| --- | ---: | ---: | ---: |")
     for kind, rows in group_by_key(kept, lambda row: (row[0].metric, row[0].questions)).items():
         asked = np.mean([row[3] for row in rows])
         print(f"| {kind[0]}, {kind[1]} a text | {rows[0][0].plan} | {_counts(rows)} | {asked:.0f} |", flush=True)
-    return kept
 
 
 def _counts(rows: Sequence[Row]) -> str:
@@ -261,7 +278,7 @@ def print_families(families: int, comparisons: int = 12) -> None:
                     kind.draw(0.0, 1000 + comparisons * family + one, kind.budget(4)) for one in range(comparisons)
                 )
                 told = (stop(kind, each, kind.budget(4), SIGNIFICANCE_LEVEL / comparisons)[0] for each in drawn)
-                wrong += any(each in (Verdict.BETTER, Verdict.WORSE) for each in told)
+                wrong += any(each in (StoppingVerdict.BETTER, StoppingVerdict.WORSE) for each in told)
             print(f"| {metric}, {questions} a text | {wrong} of {families} |", flush=True)
 
 
@@ -282,7 +299,11 @@ def print_board() -> None:
         side, scale, digits = better_direction(metric), *((1.0, "+.3f") if metric == "nll" else (100.0, "+.1f"))
         ends = ", ".join(format(scale * side * one, digits) for one in (told.low, told.high)[::side])
         better = side * (each.difference or 0.0) > 0
-        star = (Verdict.BETTER if better else Verdict.WORSE) if smollm2_page.told(each) else "not told apart"
+        star = (
+            (StoppingVerdict.BETTER if better else StoppingVerdict.WORSE)
+            if smollm2_page.told(each)
+            else "not told apart"
+        )
         print(
             f"| {smollm2_page.WORDS[metric]} | {length:,} | {method} | {each.clusters} | {star} | {told.verdict} | "
             f"{end} of {len(before)} | [{ends}] |"
@@ -296,7 +317,7 @@ def stop_board(before: Sequence[Outcome], after: Sequence[Outcome], metric: str,
     margin, found, end = StoppingRule().margin(metric, 0), decide_gains(np.zeros(0), metric, 1.0, level), 0
     for end in round_ends(len(before)):
         found = decide(before[:end], after[:end], metric, margin, level)
-        if found.verdict is not Verdict.OPEN:
+        if found.verdict is not StoppingVerdict.OPEN:
             break
     return found, end
 
@@ -306,7 +327,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--families", type=int, default=200)
     asked = parser.parse_args()
-    print_planted()
+    for share in MARGIN_SHARES:
+        print_planted(share)
     print_families(asked.families)
     print_board()
 

@@ -216,7 +216,7 @@ COMMAND = Command(
     arguments=_arguments,
     settings=(
         *(replace(each, **RUN_HELP.get(each.name, {})) for each in MEASURING_SETTINGS),
-        Setting("n_max=256", "questions of a cell with n=auto, at most: 8, 16, 32, ...", default="256"),
+        Setting("n_max=256", "questions of a cell with n=auto, at most: 8, 12, 16, 24, ...", default="256"),
         Setting(
             "until=0.02",
             "with n=auto, difference that does not matter, in nats per token or as a share of right answers",

@@ -7,7 +7,7 @@ from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.report.grid import Grid, GridEntry, Line
 from lexbench.report.wording import format_signed, metric_label, short_unit
 from lexbench.stats.metrics import better_direction, display_factor, is_score
-from lexbench.stats.stopping import Verdict
+from lexbench.stats.stopping import StoppingVerdict
 from lexbench.store.stopped import StoppedComparison
 
 STOPPED_HEAD = ("method", "task", "length", "metric", "minus none", "verdict", "questions")
@@ -44,6 +44,8 @@ def _row(each: StoppedComparison) -> Line:
 def verdict_words(each: StoppedComparison) -> str:
     """What is shown of a method: `better`, `worse`, `equal within 2 points`, or that the budget has ended."""
     margin = f"{display_factor(each.metric) * each.margin:g} {short_unit(each.metric)}"
-    if each.verdict == Verdict.EQUAL:
+    if each.verdict == StoppingVerdict.EQUAL:
         return f"equal within {margin}"
-    return f"budget ended ({margin})" if each.verdict == Verdict.OPEN else f"{each.verdict} than {BASELINE_METHOD}"
+    return (
+        f"budget ended ({margin})" if each.verdict == StoppingVerdict.OPEN else f"{each.verdict} than {BASELINE_METHOD}"
+    )

@@ -1,4 +1,4 @@
-"""A run that stops as soon as its comparisons are decided: questions in rounds of 8, 16, 32, ... (`n=auto`).
+"""A run that stops as soon as its comparisons are decided: questions in rounds of 8, 12, 16, 24, ... (`n=auto`).
 
     baseline and methods of a task, length and seed -> a round of each -> a verdict on each method -> the next round
 
@@ -23,7 +23,7 @@ from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import is_score
 from lexbench.stats.pairs import outcomes_of_samples
 from lexbench.stats.same_attention import attention_forms
-from lexbench.stats.stopping import Decision, Verdict, decide, round_ends
+from lexbench.stats.stopping import Decision, StoppingVerdict, decide, round_ends
 from lexbench.store.stopped import StoppedComparison, add_stopped, read_stopped
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class _Comparisons:
         margin, level = self._run.job.stopping.margin(metric, cell.length), SIGNIFICANCE_LEVEL / self._family
         found = decide(outcomes_of_samples(before, metric), outcomes_of_samples(after, metric), metric, margin, level)
         asked = min(len(before), len(after))
-        if found.verdict is not Verdict.OPEN or asked < end or end == self._run.job.n:
+        if found.verdict is not StoppingVerdict.OPEN or asked < end or end == self._run.job.n:
             self._open.remove(cell)
             self._run.end_cell(cell)
             stopped = self._stopped(cell, metric, margin, level, asked, found)

@@ -8,7 +8,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.values import is_whole
 from lexbench.stats.metrics import display_factor
-from lexbench.stats.stopping import FIRST_ROUND_QUESTIONS, round_ends
+from lexbench.stats.stopping import ROUND_ENDS
 
 AUTO = "auto"
 """Value of `n` that asks as many questions as decide."""
@@ -38,8 +38,8 @@ def stopping_of(n: Any, n_max: Any, until: Any) -> tuple[Any, StoppingRule | Non
                 raise ConfigError(f"{name} is for n=auto, got it with n={n}: leave it out, or give n=auto")
         return n, None
     most = DEFAULT_BUDGET if n_max is None else n_max
-    if not is_whole(most, FIRST_ROUND_QUESTIONS) or round_ends(most)[-1] != most:
-        raise ConfigError(f"n_max must be 8, 16, 32, ... questions, as rounds double, got {most!r}: e.g. n_max=256")
+    if not is_whole(most) or most not in ROUND_ENDS:
+        raise ConfigError(f"n_max must be 8, 12, 16, 24, 32, 48, ..., the end of a round, got {most!r}: e.g. n_max=256")
     number = isinstance(until, int | float) and not isinstance(until, bool)
     if until is not None and not (number and 0 < until < 1):
         raise ConfigError(

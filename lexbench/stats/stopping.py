@@ -17,11 +17,12 @@ wrong with a chance of at most `level`.
   where gains are symmetric. Where few documents differ much it is not. So the interval of the mean itself
   (`cluster_bootstrap`, nothing clipped) must say the same before a verdict is given. That one holds at each n, and not
   at all n together.
-- Rounds end at 8, 16, 32, ... questions. A cluster counts by its questions of the round in which it began, so that no
-  later question changes an earlier stake.
+- Rounds end at 8, 12, 16, 24, 32, ... questions. A cluster counts by its questions of the round in which it began, so
+  that no later question changes an earlier stake.
 - Of several comparisons each takes an equal part of the level (Bonferroni), which is fixed before the first question.
 """
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,15 +35,16 @@ from lexbench.stats.intervals import Floats, cluster_bootstrap
 from lexbench.stats.metrics import better_direction, is_score
 from lexbench.stats.pairs import Outcome, question_gaps
 
-FIRST_ROUND_QUESTIONS = 8
+ROUND_ENDS = [each << place for place in range(18) for each in (8, 12)]
+"""Questions after which a run looks: 8, 12, 16, 24, 32, 48, ..., beyond a million."""
 STAKE_FRACTIONS = np.geomspace(0.95, 0.03, 8)
 """f_k: the first for gains that all lie on one side, the last for a mean of a thirtieth of what the noise allows."""
-WEALTH_SHARES = np.array([0.5, *[0.5 / 7] * 7])
-"""w_k: half is bet as if all gains lay on one side, so that what is plain is decided in the first round."""
+WEALTH_SHARES = np.array([0.3, *[0.1] * 7])
+"""w_k: more is bet as if all gains lay on one side, so that what is plain is decided in the first round."""
 BISECTION_STEPS = 40
 
 
-class Verdict(StrEnum):
+class StoppingVerdict(StrEnum):
     """What is shown of a method against its baseline."""
 
     BETTER = "better"
@@ -56,7 +58,7 @@ class Verdict(StrEnum):
 class Decision:
     """A comparison after a round, in the metric's own unit; gains are positive where the method is better."""
 
-    verdict: Verdict
+    verdict: StoppingVerdict
     gain: float | None
     """Mean gain of the clusters, nothing clipped; None without a pair."""
     low: float
@@ -68,8 +70,8 @@ class Decision:
 
 
 def round_ends(most: int) -> list[int]:
-    """Questions after which a run looks: 8, 16, 32, ... up to `most`."""
-    return [FIRST_ROUND_QUESTIONS << each for each in range((most // FIRST_ROUND_QUESTIONS).bit_length())]
+    """Questions after which a run of at most so many looks."""
+    return ROUND_ENDS[: bisect.bisect_right(ROUND_ENDS, most)]
 
 
 def decide(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float, level: float) -> Decision:
@@ -94,13 +96,13 @@ def decide_gains(gains: Floats, metric: str, margin: float, level: float) -> Dec
     if bound is not None:
         found = cluster_bootstrap(gains, np.ones(len(gains)), [str(place) for place in range(len(gains))])
         ends.append((found.low, found.high) if found else (-math.inf, math.inf))
-    verdict = Verdict.OPEN
+    verdict = StoppingVerdict.OPEN
     if all(lower > 0 for lower, _ in ends):
-        verdict = Verdict.BETTER
+        verdict = StoppingVerdict.BETTER
     elif all(upper < 0 for _, upper in ends):
-        verdict = Verdict.WORSE
+        verdict = StoppingVerdict.WORSE
     elif all(-margin < lower and upper < margin for lower, upper in ends):
-        verdict = Verdict.EQUAL
+        verdict = StoppingVerdict.EQUAL
     return Decision(
         verdict=verdict,
         gain=float(gains.mean()) if len(gains) else None,
@@ -124,8 +126,8 @@ def cluster_gains(gaps: Sequence[Outcome], metric: str) -> Floats:
 
 
 def _round_of(index: int) -> int:
-    """Round in which a question is asked: 0 of the first eight, then 1, 2, ..., each as long as all before it."""
-    return (index // FIRST_ROUND_QUESTIONS).bit_length()
+    """Round in which a question is asked: 0 of the first eight, then 1, 2, ..."""
+    return bisect.bisect_right(ROUND_ENDS, index)
 
 
 def confidence_sequence(gains: Floats, bound: float | None, level: float) -> tuple[float, float]:

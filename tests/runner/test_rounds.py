@@ -32,7 +32,7 @@ def samples(folder: Path) -> dict[str, bytes]:
 def test_what_answers_by_chance_alike_is_equal_and_both_cells_stay_unfinished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No answer changes: half the wealth grows by 1 + 0.95 * 0.3 / 0.7 a question, to 40 after 10.7 to 12.8 of them."""
+    """No answer changes: 0.3 of the wealth grow by 1 + 0.95 * 0.3 / 0.7 a question, to 40 after 10.8 to 14.4."""
     assert run(tmp_path, *AUTO) == 0
     [found] = read_stopped(tmp_path)
     assert (found.verdict, found.questions, found.budget, found.family, found.level) == ("equal", 16, 32, 1, 0.05)
@@ -130,10 +130,10 @@ def test_a_method_that_helps_is_found_better_and_stops_before_the_others(tmp_pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("auto", 100, None), "n_max must be 8, 16, 32, ... questions, as rounds double, got 100: e.g. n_max=256"),
+        (("auto", 100, None), "n_max must be 8, 12, 16, 24, 32, 48, ..., the end of a round, got 100: e.g. n_max=256"),
         (
             ("auto", "many", None),
-            "n_max must be 8, 16, 32, ... questions, as rounds double, got 'many': e.g. n_max=256",
+            "n_max must be 8, 12, 16, 24, 32, 48, ..., the end of a round, got 'many': e.g. n_max=256",
         ),
         (("auto", 64, 2), "until must be above 0 and below 1, nats per token or a share of right answers, got 2: e.g."),
         ((32, 64, None), "n_max is for n=auto, got it with n=32: leave it out, or give n=auto"),

@@ -11,7 +11,7 @@ from lexbench.stats.pairs import Outcome
 from lexbench.stats.stopping import (
     STAKE_FRACTIONS,
     WEALTH_SHARES,
-    Verdict,
+    StoppingVerdict,
     cluster_gains,
     confidence_sequence,
     decide,
@@ -59,19 +59,19 @@ def test_the_interval_holds_every_centre_that_no_bet_excludes(bound: float | Non
 
 
 def test_answers_that_never_change_are_equal_once_a_bet_has_won_its_part() -> None:
-    """Half the wealth grows by 1 + 0.95 * 0.1 / 0.9 a question; it needs 40 in all, or 80 of its own."""
+    """Three tenths of the wealth grow by 1 + 0.95 * 0.1 / 0.9 a question; it needs 40 in all, or 133.3 of its own."""
     growth = math.log(1 + 0.95 * 0.1 / 0.9)
     found = [decide(outcomes([1.0] * n), outcomes([1.0] * n), "accuracy", 0.1, 0.05).verdict for n in range(1, 65)]
-    first = found.index(Verdict.EQUAL) + 1
-    assert math.log(40) / growth < first <= math.ceil(math.log(80) / growth) == 44
-    assert set(found[: first - 1]) == {Verdict.OPEN} and set(found[first:]) == {Verdict.EQUAL}
+    first = found.index(StoppingVerdict.EQUAL) + 1
+    assert math.log(40) / growth < first <= math.ceil(math.log(40 / 0.3) / growth) == 49
+    assert set(found[: first - 1]) == {StoppingVerdict.OPEN} and set(found[first:]) == {StoppingVerdict.EQUAL}
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("accuracy", 1), ("nll", -1)])
 def test_the_better_side_is_named_in_the_metrics_own_direction(metric: str, sign: int) -> None:
     base, rng = 0.4, np.random.default_rng(2)
     steps = 0.4 + 0.01 * rng.normal(size=32)
-    for side, verdict in ((1, Verdict.BETTER), (-1, Verdict.WORSE)):
+    for side, verdict in ((1, StoppingVerdict.BETTER), (-1, StoppingVerdict.WORSE)):
         other = outcomes([base + sign * side * float(step) for step in steps])
         found = decide(outcomes([base] * 32), other, metric, 0.02, 0.05)
         assert found.verdict is verdict and found.gain == pytest.approx(side * float(steps.mean()))
@@ -82,13 +82,13 @@ def test_what_few_documents_lose_much_is_not_called_better() -> None:
     """Most documents gain little, two lose much: the clipped centre is above 0, the mean is not."""
     gains = np.array([0.05] * 24 + [-2.0] * 2)
     assert confidence_sequence(gains, 0.08, 0.05)[0] > 0 > gains.mean()
-    assert decide_gains(gains, "nll", 0.02, 0.05).verdict is Verdict.OPEN
+    assert decide_gains(gains, "nll", 0.02, 0.05).verdict is StoppingVerdict.OPEN
 
 
 def test_nothing_is_known_without_a_pair_and_little_of_one() -> None:
-    assert decide([], [], "nll", 0.02, 0.05).verdict is Verdict.OPEN
+    assert decide([], [], "nll", 0.02, 0.05).verdict is StoppingVerdict.OPEN
     found = decide_gains(np.array([0.5]), "nll", 0.02, 0.05)
-    assert (found.verdict, found.low, found.high) == (Verdict.OPEN, -math.inf, math.inf)
+    assert (found.verdict, found.low, found.high) == (StoppingVerdict.OPEN, -math.inf, math.inf)
 
 
 def test_a_later_round_changes_no_cluster_of_an_earlier_one() -> None:
@@ -101,8 +101,8 @@ def test_a_later_round_changes_no_cluster_of_an_earlier_one() -> None:
     assert cluster_gains(gaps, "accuracy")[2] == pytest.approx((6 % 5 + 7 % 5) / 2)
 
 
-def test_rounds_double() -> None:
-    assert round_ends(8) == [8] and round_ends(64) == [8, 16, 32, 64]
+def test_rounds_grow_by_half_and_by_a_third() -> None:
+    assert round_ends(8) == [8] and round_ends(64) == [8, 12, 16, 24, 32, 48, 64] and round_ends(7) == []
 
 
 @pytest.mark.slow
