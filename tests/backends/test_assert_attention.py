@@ -291,7 +291,7 @@ FAULTS = {
     "plain scale": Fault("gemma3_text", scale_by_the_head, "scale of a plain head in place of the layer's own: 0.3536"),
     "window and one": Fault("mistral", widen_windows, "another window: 17 keys, not 16"),
     "windows everywhere": Fault(
-        "gemma3_text", put_windows_everywhere, "it sees the last 16 keys, as", layer="layers.1"
+        "gemma3_text", put_windows_everywhere, "it sees 16 keys, as other layers do, not all", layer="layers.1"
     ),
     "chunks slide": Fault("llama4_text", slide_chunks, "a window of 16 keys in place of a chunk", layer="layers.0"),
     "a block's exponents": Fault("gemma4_text", divide_by_the_block, "exponents: 128 dimensions, not 512", layer=None),

@@ -15,6 +15,7 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lexbench.backends.attention_reading import Turning, TurnReading, likely_turning
+from lexbench.backends.eval_mode import in_eval_mode
 from lexbench.backends.hf.exact.assert_rope import assert_rope, facts_for, wanted_ropes
 from lexbench.backends.hf.exact.attention_layers import WantedLayer, layer_number, other_turnings, wanted_layer
 from lexbench.backends.hf.exact.attention_seams import AttentionCall, RotationCall, Seams, read_tokens
@@ -85,12 +86,8 @@ def assert_attention(
     elif method is not None:
         raise Refused(f"{model.name} has no rotary positions, which {method} would change")
     ropes = partial(_ropes_at, model, method, parameters)
-    was_training = given.training
-    given.eval()
-    try:
+    with in_eval_mode(given):
         return _AttentionProbe(given, model, ropes, length).check()
-    finally:
-        given.train(was_training)
 
 
 def _ropes_at(model: Model, method: Any, parameters: Mapping[str, Any], tokens: int) -> list[WantedRope]:
@@ -299,8 +296,7 @@ class _AttentionProbe:
                 continue
             places, where = np.arange(before, before + tokens), f" behind {before:,} keys"
             self._check_vectors(layer, call, "queries", self._vectors(call, "queries"), places, where)
-            sinks = getattr(call.module, "sinks", None) if layer.scores.has_sink else None
-            held = None if sinks is None else _as_floats(sinks).reshape(-1)
+            held = _sinks(call.module, layer.place) if layer.scores.has_sink else None
             wanted = WantedWeights(layer.scores, layer.view, held, tuple(views - {layer.view}))
             check_weights(call, wanted, layer.place)
 
@@ -356,6 +352,15 @@ class _AttentionProbe:
                 raise Refused(f"{name} ({type(module).__name__}) calls no attention function of transformers' registry")
         if not read:
             raise Refused(f"{self._model.name} has no layer with attention")
+
+
+def _sinks(module: Any, place: str) -> Floats:
+    """[H] learned logits without a key of a layer's heads."""
+    held = getattr(module, "sinks", None)
+    if held is None:
+        cause = "sinks dropped: the layer holds none"
+        raise RopeMismatch(f"{place} has no sinks, which its type has. Likely cause: {cause}", cause, layer=place)
+    return _as_floats(held).reshape(-1)
 
 
 def _dtype_name(given: torch.Tensor) -> str:
