@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lexbench
 from lexbench import Refused, RopeMismatch
-from lexbench.backends.attention_reading import Turning, TurnReading, pairing
+from lexbench.backends.attention_reading import HeadTurning, TurnReading, head_pairs
 from lexbench.checkpoints.layer_scores import Temperature, softmax_scale
 from lexbench.core.errors import ConfigError
 from tests.census import tiny
@@ -423,9 +423,11 @@ def test_bad_arguments_are_refused_in_one_line() -> None:
 
 def test_a_pair_turns_by_its_angle() -> None:
     start = np.array([[[1.0, 0.0, 0.0, 2.0]]])
-    found = Turning(pairing("half", 4, 4), np.array([np.pi / 2, np.pi]), np.array([3.0])).turn(start, np.array([1]))
+    found = HeadTurning(head_pairs("half", 4, 4), np.array([np.pi / 2, np.pi]), np.array([3.0])).turn(
+        start, np.array([1])
+    )
     np.testing.assert_allclose(found[0, 0], [0, 0, 3, -6], atol=1e-12)  # (1, 0) by a quarter, (0, 2) by a half, times 3
-    found = Turning(pairing("interleaved", 2, 4, offset=2), np.array([np.pi / 2]), np.ones(1)).turn(
+    found = HeadTurning(head_pairs("interleaved", 2, 4, offset=2), np.array([np.pi / 2]), np.ones(1)).turn(
         start, np.array([1])
     )
     np.testing.assert_allclose(found[0, 0], [1, 0, -2, 0], atol=1e-12)
@@ -435,7 +437,7 @@ def test_an_error_is_a_share_of_the_pair() -> None:
     start = np.array([[[1.0, 1.0, 1.0, 1.0]]])
     found = np.array([[[1.0, 1.0, 1.0, 1.5]]])
     reading = TurnReading(np.array([0]), found, start, "float32")
-    errors, _ = reading.errors(Turning(pairing("half", 4, 4), np.array([1.0, 0.1]), np.ones(1)))
+    errors, _ = reading.errors(HeadTurning(head_pairs("half", 4, 4), np.array([1.0, 0.1]), np.ones(1)))
     np.testing.assert_allclose(errors, [[0, 0.5 / math.sqrt(2), 0]])
 
 

@@ -87,7 +87,7 @@ class Seams:
                 stack.callback(handle.remove)
                 stack.callback(module.register_forward_hook(self._keep_normed).remove)
             stack.enter_context(_rotary_modules_kept(modules))
-            stack.enter_context(_replaced(AttentionInterface, "get_interface", self._interface))
+            stack.enter_context(_replace_attribute(AttentionInterface, "get_interface", self._interface))
             for namespace in {vars(sys.modules[type(module).__module__]).get("__name__") for module in modules}:
                 self._wrap_rotations(stack, vars(sys.modules[str(namespace)]))
             yield self
@@ -163,7 +163,7 @@ class Seams:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

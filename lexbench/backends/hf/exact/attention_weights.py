@@ -21,7 +21,7 @@ from lexbench.core.record import Refused
 
 WEIGHT_SLACK = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Largest error of a weight, by the dtype in which the function is asked."""
-PRODUCTS = (1.5, 20.0)
+LARGEST_PRODUCTS = (1.5, 20.0)
 """Largest product of a query and a key, scaled: small, and so large that a cap shows."""
 LEAST_BIAS = -1e4
 """A bias below it hides a key."""
@@ -94,7 +94,7 @@ def check_weights(call: AttentionCall, wanted: WantedWeights, place: str) -> Non
     tokens, total = call.query.shape[2], call.key.shape[2]
     ends = np.arange(total - tokens, total)
     spans = _spans(wanted.view, ends, total, call.value.shape[3])
-    for largest in PRODUCTS if tokens > 1 else PRODUCTS[:1]:  # a cap is the same for one token
+    for largest in LARGEST_PRODUCTS if tokens > 1 else LARGEST_PRODUCTS[:1]:  # a cap is the same for one token
         asked = _Asked(call, spans, largest / wanted.scores.scale)
         try:
             found = asked.weights()
