@@ -25,7 +25,7 @@ class Pairing:
     second: NDArray[np.int64]
 
 
-def pairing(layout: str, rotated: int, width: int, offset: int = 0, within: int | None = None) -> Pairing:
+def head_pairs(layout: str, rotated: int, width: int, offset: int = 0, within: int | None = None) -> Pairing:
     """Pairs of `rotated` dimensions of a head of `width`, the first of which is `offset`.
 
     Args:
@@ -51,13 +51,13 @@ def other_pairings(rotated: int, width: int) -> Iterator[Pairing]:
     """Pairings that a wrong layer may have."""
     for offset in dict.fromkeys((0, width - rotated)):
         for layout in ("half", "interleaved"):
-            yield pairing(layout, rotated, width, offset)
+            yield head_pairs(layout, rotated, width, offset)
     if rotated < width:
-        yield pairing("half", rotated, width, within=width)
+        yield head_pairs("half", rotated, width, within=width)
 
 
 @dataclass(frozen=True, eq=False)
-class Turning:
+class HeadTurning:
     """How vectors become those at positions."""
 
     pairing: Pairing
@@ -98,7 +98,7 @@ class TurnReading:
     """[n, H, D] at position 0, or before any rotation."""
     dtype: str
 
-    def errors(self, wanted: Turning, places: Positions | None = None) -> tuple[Floats, Floats]:
+    def errors(self, wanted: HeadTurning, places: Positions | None = None) -> tuple[Floats, Floats]:
         """[n, pairs + 1] errors as fractions of the length of a pair, over all heads, and what rounding may make.
 
         The last column is of the dimensions that do not turn.
@@ -121,14 +121,14 @@ class TurnReading:
         shortness = np.maximum(1.0, mean / np.maximum(np.sqrt(sums[1]), 1e-15))
         return errors, np.maximum(scale, 1.0) * (at[:, None] * angle + SLACK_OF_DTYPE[self.dtype] * shortness)
 
-    def agrees(self, wanted: Turning, places: Positions | None = None) -> bool:
+    def agrees(self, wanted: HeadTurning, places: Positions | None = None) -> bool:
         """Whether all vectors are those."""
         last = max(int(each.max(initial=0)) for each in (wanted.pairing.first, wanted.pairing.second))
         return last < self.start.shape[2] and bool(np.less_equal(*self.errors(wanted, places)).all())
 
 
 @dataclass(frozen=True, eq=False)
-class OtherTurning:
+class OtherRotation:
     """What a layer may do in place of its own rotation."""
 
     cause: str
@@ -137,7 +137,7 @@ class OtherTurning:
     scale: float = 1.0
 
 
-def likely_turning(reading: TurnReading, wanted: Turning, others: Sequence[OtherTurning]) -> str | None:
+def likely_turning(reading: TurnReading, wanted: HeadTurning, others: Sequence[OtherRotation]) -> str | None:
     """The first cause that turns all vectors as they were read; None where none does.
 
     Args:
@@ -156,7 +156,9 @@ def likely_turning(reading: TurnReading, wanted: Turning, others: Sequence[Other
     return _other_angles(reading, wanted)
 
 
-def _causes(reading: TurnReading, wanted: Turning, others: Sequence[OtherTurning]) -> Iterator[tuple[str, Turning]]:
+def _causes(
+    reading: TurnReading, wanted: HeadTurning, others: Sequence[OtherRotation]
+) -> Iterator[tuple[str, HeadTurning]]:
     width, turning, pairs = reading.start.shape[2], wanted.inv_freq, wanted.pairing
     if not np.allclose(wanted.factors, 1):
         without = replace(wanted, factors=np.ones_like(wanted.factors))
@@ -170,13 +172,13 @@ def _causes(reading: TurnReading, wanted: Turning, others: Sequence[OtherTurning
             said = f"pairs {other.words} turn together in place of {pairs.words}"
             made = replace(wanted, pairing=other, inv_freq=inv_freq, made=None)
             yield said, made
-            yield said, replace(made, made=pairing("half", 2 * len(inv_freq), width))
+            yield said, replace(made, made=head_pairs("half", 2 * len(inv_freq), width))
     for each in others:
         yield each.cause, replace(wanted, pairing=each.pairing, inv_freq=each.inv_freq, scale=each.scale, made=None)
         yield each.cause, replace(wanted, pairing=each.pairing, inv_freq=each.inv_freq, scale=each.scale)
 
 
-def _other_angles(reading: TurnReading, wanted: Turning) -> str | None:
+def _other_angles(reading: TurnReading, wanted: HeadTurning) -> str | None:
     """Pairs that turn by other angles, of vectors that keep their length; None where none is told."""
     wanted_lengths = np.linalg.norm(wanted.turn(reading.start, reading.places), axis=(1, 2))
     ratios = np.linalg.norm(reading.vectors, axis=(1, 2)) / wanted_lengths

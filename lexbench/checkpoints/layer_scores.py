@@ -15,7 +15,7 @@ from lexbench.checkpoints.config_facts import QUERY_SCALE
 from lexbench.checkpoints.structure import first_stated, layer_kinds, layers_with_sinks, layers_without_positions
 from lexbench.core.attention import Floats, Positions
 
-UNSCALED = {
+UNSCALED_TYPES = {
     "gemma3n_text",
     *("gemma4_text", "gemma4_unified_text", "diffusion_gemma_text"),
 }
@@ -97,7 +97,7 @@ def layer_scores(config: Any, layer: int, head_dim: int) -> LayerScores:
 
 def softmax_scale(config: Any, layer: int, head_dim: int) -> float:
     """Factor of the products before softmax."""
-    if config.model_type in UNSCALED | SCALED_QUERIES:
+    if config.model_type in UNSCALED_TYPES | SCALED_QUERIES:
         return 1.0
     if config.model_type in SCALED_BY_HALF_A_HEAD:
         return 1 / math.sqrt(head_dim / 2)

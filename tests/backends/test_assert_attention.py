@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lexbench
 from lexbench import Refused, RopeMismatch
-from lexbench.backends.attention_reading import Turning, TurnReading, pairing
+from lexbench.backends.attention_reading import HeadTurning, TurnReading, head_pairs
 from lexbench.checkpoints.layer_scores import Temperature, softmax_scale
 from lexbench.core.errors import ConfigError
 from tests.census import tiny
@@ -291,7 +291,7 @@ FAULTS = {
     "plain scale": Fault("gemma3_text", scale_by_the_head, "scale of a plain head in place of the layer's own: 0.3536"),
     "window and one": Fault("mistral", widen_windows, "another window: 17 keys, not 16"),
     "windows everywhere": Fault(
-        "gemma3_text", put_windows_everywhere, "it sees the last 16 keys, as", layer="layers.1"
+        "gemma3_text", put_windows_everywhere, "it sees 16 keys, as other layers do, not all", layer="layers.1"
     ),
     "chunks slide": Fault("llama4_text", slide_chunks, "a window of 16 keys in place of a chunk", layer="layers.0"),
     "a block's exponents": Fault("gemma4_text", divide_by_the_block, "exponents: 128 dimensions, not 512", layer=None),
@@ -423,9 +423,11 @@ def test_bad_arguments_are_refused_in_one_line() -> None:
 
 def test_a_pair_turns_by_its_angle() -> None:
     start = np.array([[[1.0, 0.0, 0.0, 2.0]]])
-    found = Turning(pairing("half", 4, 4), np.array([np.pi / 2, np.pi]), np.array([3.0])).turn(start, np.array([1]))
+    found = HeadTurning(head_pairs("half", 4, 4), np.array([np.pi / 2, np.pi]), np.array([3.0])).turn(
+        start, np.array([1])
+    )
     np.testing.assert_allclose(found[0, 0], [0, 0, 3, -6], atol=1e-12)  # (1, 0) by a quarter, (0, 2) by a half, times 3
-    found = Turning(pairing("interleaved", 2, 4, offset=2), np.array([np.pi / 2]), np.ones(1)).turn(
+    found = HeadTurning(head_pairs("interleaved", 2, 4, offset=2), np.array([np.pi / 2]), np.ones(1)).turn(
         start, np.array([1])
     )
     np.testing.assert_allclose(found[0, 0], [1, 0, -2, 0], atol=1e-12)
@@ -435,7 +437,7 @@ def test_an_error_is_a_share_of_the_pair() -> None:
     start = np.array([[[1.0, 1.0, 1.0, 1.0]]])
     found = np.array([[[1.0, 1.0, 1.0, 1.5]]])
     reading = TurnReading(np.array([0]), found, start, "float32")
-    errors, _ = reading.errors(Turning(pairing("half", 4, 4), np.array([1.0, 0.1]), np.ones(1)))
+    errors, _ = reading.errors(HeadTurning(head_pairs("half", 4, 4), np.array([1.0, 0.1]), np.ones(1)))
     np.testing.assert_allclose(errors, [[0, 0.5 / math.sqrt(2), 0]])
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from lexbench.backends.attention_reading import Turning, TurnReading, likely_turning
+from lexbench.backends.attention_reading import HeadTurning, TurnReading, likely_turning
+from lexbench.backends.eval_mode import in_eval_mode
 from lexbench.backends.hf.exact.assert_rope import assert_rope, facts_for, wanted_ropes
 from lexbench.backends.hf.exact.attention_layers import WantedLayer, layer_number, other_turnings, wanted_layer
 from lexbench.backends.hf.exact.attention_seams import AttentionCall, RotationCall, Seams, read_tokens
@@ -35,7 +36,7 @@ from lexbench.methods.composition import Method
 
 N_READ_PLACES = 24
 """Number of positions that are read, about."""
-PREFIX, CHUNK = 3, 2
+PREFIX_TOKENS, CHUNK_TOKENS = 3, 2
 """Tokens of a text that is read in two pieces."""
 MOST_PREFIX = 8192
 """Tokens of a prefix that is longer than no window."""
@@ -47,7 +48,7 @@ ATTENTION_CLASS = re.compile("Attention|MLA")
 """Names of classes that have attention, in layers that are no state layers."""
 NO_ATTENTION = "no attention"
 """What is said of a layer that keeps a state in place of keys."""
-VECTORS = ("queries", "keys")
+TURNED_VECTORS = ("queries", "keys")
 """What turns."""
 
 
@@ -85,12 +86,8 @@ def assert_attention(
     elif method is not None:
         raise Refused(f"{model.name} has no rotary positions, which {method} would change")
     ropes = partial(_ropes_at, model, method, parameters)
-    was_training = given.training
-    given.eval()
-    try:
+    with in_eval_mode(given):
         return _AttentionProbe(given, model, ropes, length).check()
-    finally:
-        given.train(was_training)
 
 
 def _ropes_at(model: Model, method: Any, parameters: Mapping[str, Any], tokens: int) -> list[WantedRope]:
@@ -161,7 +158,7 @@ class _AttentionProbe:
         rest = max(1, len(others) // max(1, N_READ_PLACES - len(powers)))
         steps = [layer.scores.temperature.step for layer in self._layers.values() if layer.scores.temperature]
         edges = [int(step) + more for step in steps for more in (-1, 0)]
-        found = [*powers, *others[::rest], every[-1], *range(PREFIX + CHUNK), *edges]
+        found = [*powers, *others[::rest], every[-1], *range(PREFIX_TOKENS + CHUNK_TOKENS), *edges]
         return np.unique([each for each in found if 0 <= each < end])
 
     def _rope_of(self, layer: WantedLayer, tokens: int) -> WantedRope | None:
@@ -181,7 +178,7 @@ class _AttentionProbe:
         for call in calls:
             if (layer := self._layers.get(id(call.module))) is None:
                 continue
-            for of, vectors in zip(VECTORS, (call.query, call.key), strict=True):
+            for of, vectors in zip(TURNED_VECTORS, (call.query, call.key), strict=True):
                 if layer.rope is not None and (before := call.before_norm(vectors)) is not None:
                     self._gains[id(call.module), of] = _as_floats(vectors)[0, :, 0] / _as_floats(before)[0, :, 0]
                 found = self._vectors(call, of)
@@ -200,7 +197,7 @@ class _AttentionProbe:
         for call in calls:
             if (layer := self._layers.get(id(call.module))) is None:
                 continue
-            queries, keys = (self._vectors(call, of) for of in VECTORS)
+            queries, keys = (self._vectors(call, of) for of in TURNED_VECTORS)
             self._check_vectors(layer, call, "queries", queries, first + np.arange(len(queries)), where)
             if len(keys) == first + len(queries):
                 self._check_vectors(layer, call, "keys", keys, np.arange(len(keys)), where)
@@ -216,7 +213,7 @@ class _AttentionProbe:
     ) -> None:
         counted = places if where else np.zeros_like(places)
         rope = self._rope_of(layer, int(places[-1]) + 1) if where else layer.rope
-        wanted = layer.turning(of, places, call.module, counted, rope)
+        wanted = layer.rotation_of(of, places, call.module, counted, rope)
         start = np.repeat(self._starts[id(call.module), of][None], len(places), axis=0)
         reading = TurnReading(places, found, start, _dtype_name(call.query))
         if not reading.agrees(wanted):
@@ -250,7 +247,7 @@ class _AttentionProbe:
                     raise self._turn_error(layer, place, reading, wanted[0], "rotate", "")
 
     def _turn_error(
-        self, layer: WantedLayer, place: str, reading: TurnReading, wanted: Turning, does: str, where: str
+        self, layer: WantedLayer, place: str, reading: TurnReading, wanted: HeadTurning, does: str, where: str
     ) -> RopeMismatch:
         errors, slack = reading.errors(wanted)
         row, pair = np.unravel_index(np.argmax(np.minimum(errors, 4.0) - slack), errors.shape)
@@ -275,9 +272,9 @@ class _AttentionProbe:
 
     def _check_pieces(self) -> None:
         """RopeMismatch where a text that is read in two pieces is rotated as no whole one is."""
-        kept = self._record_kept(PREFIX, None, 0)
-        self._record_kept(CHUNK, kept, PREFIX)
-        self._check_text(self._seams.attention, PREFIX, " behind a cached prefix")
+        kept = self._record_kept(PREFIX_TOKENS, None, 0)
+        self._record_kept(CHUNK_TOKENS, kept, PREFIX_TOKENS)
+        self._check_text(self._seams.attention, PREFIX_TOKENS, " behind a cached prefix")
 
     def _check_far(self) -> int:
         """Keys that were read; RopeMismatch where queries behind a long prefix turn or weigh keys as they should not.
@@ -285,7 +282,7 @@ class _AttentionProbe:
         Read are several tokens at once and then one, which kernels and masks treat in different ways.
         """
         kept, before = self._far_prefix()
-        for tokens in (CHUNK, 1):
+        for tokens in (CHUNK_TOKENS, 1):
             kept = self._record_kept(tokens, kept, before)
             self._check_queries(before, tokens)
             before += tokens
@@ -299,8 +296,7 @@ class _AttentionProbe:
                 continue
             places, where = np.arange(before, before + tokens), f" behind {before:,} keys"
             self._check_vectors(layer, call, "queries", self._vectors(call, "queries"), places, where)
-            sinks = getattr(call.module, "sinks", None) if layer.scores.has_sink else None
-            held = None if sinks is None else _as_floats(sinks).reshape(-1)
+            held = _sinks(call.module, layer.place) if layer.scores.has_sink else None
             wanted = WantedWeights(layer.scores, layer.view, held, tuple(views - {layer.view}))
             check_weights(call, wanted, layer.place)
 
@@ -317,14 +313,14 @@ class _AttentionProbe:
                 held = [each for each in kept.layers if isinstance(getattr(each, "keys", None), torch.Tensor)]
                 if all(type(each) is DynamicLayer and each.keys.dim() == 4 for each in held):
                     for each in held:
-                        each.keys, each.values = (_stretched(one, tokens) for one in (each.keys, each.values))
+                        each.keys, each.values = (_stretch(one, tokens) for one in (each.keys, each.values))
                     return kept, tokens
-        return self._record_kept(PREFIX, None, 0), PREFIX
+        return self._record_kept(PREFIX_TOKENS, None, 0), PREFIX_TOKENS
 
     def _far_tokens(self) -> int:
         sizes = [int(layer.view.size) for layer in self._layers.values() if layer.view is not None]
-        most = max([MOST_PREFIX, *(size + 2 * CHUNK for size in sizes)])
-        return max(1, min(self._end, most) - CHUNK - 1)
+        most = max([MOST_PREFIX, *(size + 2 * CHUNK_TOKENS for size in sizes)])
+        return max(1, min(self._end, most) - CHUNK_TOKENS - 1)
 
     def _record_kept(self, tokens: int, kept: Any, first: int) -> Any:
         """What a pass over the next tokens of a text keeps of it; None for the model's own cache at the beginning."""
@@ -358,6 +354,15 @@ class _AttentionProbe:
             raise Refused(f"{self._model.name} has no layer with attention")
 
 
+def _sinks(module: Any, place: str) -> Floats:
+    """[H] learned logits without a key of a layer's heads."""
+    held = getattr(module, "sinks", None)
+    if held is None:
+        cause = "sinks dropped: the layer holds none"
+        raise RopeMismatch(f"{place} has no sinks, which its type has. Likely cause: {cause}", cause, layer=place)
+    return _as_floats(held).reshape(-1)
+
+
 def _dtype_name(given: torch.Tensor) -> str:
     return str(given.dtype).removeprefix("torch.")
 
@@ -366,6 +371,6 @@ def _as_floats(given: torch.Tensor) -> Floats:
     return np.asarray(given.detach().double().cpu().numpy())
 
 
-def _stretched(kept: torch.Tensor, tokens: int) -> torch.Tensor:
+def _stretch(kept: torch.Tensor, tokens: int) -> torch.Tensor:
     """[B, KV, tokens, D] zeros in place of keys or values [B, KV, 1, D]."""
     return kept.new_zeros(*kept.shape[:2], tokens, kept.shape[3])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.attention_reading import OtherTurning, Pairing, Turning, pairing
+from lexbench.backends.attention_reading import HeadTurning, OtherRotation, Pairing, head_pairs
 from lexbench.backends.hf.exact.attention_seams import AttentionCall
 from lexbench.backends.hf.exact.layers import views_of
 from lexbench.backends.rope_causes import WantedRope
@@ -54,7 +54,9 @@ class WantedLayer:
         parts += ["a sink"] if self.scores.has_sink else []
         return ", ".join(parts + (["a temperature"] if self.scores.temperature else []))
 
-    def turning(self, of: str, places: Positions, module: Any, counted: Positions, rope: WantedRope | None) -> Turning:
+    def rotation_of(
+        self, of: str, places: Positions, module: Any, counted: Positions, rope: WantedRope | None
+    ) -> HeadTurning:
         """How its queries or keys turn, of those at position 0.
 
         Args:
@@ -73,11 +75,11 @@ class WantedLayer:
             factors = _learned_factors(learned, places)
         if self.rope is None or self.pairing is None or rope is None:
             nothing = np.empty(0, dtype=np.int64)
-            return Turning(Pairing("none", nothing, nothing), np.empty(0), factors)
+            return HeadTurning(Pairing("none", nothing, nothing), np.empty(0), factors)
         inv_freq = -rope.inv_freq if self.turns_back else rope.inv_freq
-        return Turning(self.pairing, inv_freq, factors, rope.scale / self.rope.scale)
+        return HeadTurning(self.pairing, inv_freq, factors, rope.scale / self.rope.scale)
 
-    def rotations(self, own: bool, width: int, places: Positions) -> list[Turning]:
+    def rotations(self, own: bool, width: int, places: Positions) -> list[HeadTurning]:
         """How a function rotates vectors of a width, by where their pairs may stand afterwards.
 
         Args:
@@ -88,10 +90,10 @@ class WantedLayer:
         assert self.rope is not None, "the layer rotates"
         neighbours = self.takes_neighbours if own else self.index_does
         rotated = 2 * len(self.rope.inv_freq)
-        given = pairing("interleaved" if neighbours else "half", rotated, width)
+        given = head_pairs("interleaved" if neighbours else "half", rotated, width)
         inv_freq = -self.rope.inv_freq if self.turns_back else self.rope.inv_freq
-        ends = (None, pairing("half", rotated, width))
-        return [Turning(given, inv_freq, np.ones(len(places)), self.rope.scale, made) for made in ends]
+        ends = (None, head_pairs("half", rotated, width))
+        return [HeadTurning(given, inv_freq, np.ones(len(places)), self.rope.scale, made) for made in ends]
 
 
 def _learned_factors(module: Any, places: Positions) -> Floats:
@@ -138,19 +140,19 @@ def pairs_of(rope: WantedRope, config: Any, model: Model, width: int) -> Pairing
     """Pairs of a head's dimensions, as they reach the attention function."""
     rotated = 2 * len(rope.inv_freq)
     layout = "half" if config.model_type in REORDERED_MODEL_TYPES else model.rotary_layout
-    return pairing(layout, rotated, width, width - rotated if model.decoupled else 0)
+    return head_pairs(layout, rotated, width, width - rotated if model.decoupled else 0)
 
 
 def other_turnings(
     layer: WantedLayer, ropes: Sequence[WantedRope], config: Any, model: Model, width: int, own: Pairing
-) -> Iterator[OtherTurning]:
+) -> Iterator[OtherRotation]:
     """Rotations that vectors of a width may have in place of those of their layer, whose pairs are its own."""
     if layer.rope is not None:
-        yield OtherTurning("scaling not applied in this layer", own, layer.rope.plain.inv_freq())
+        yield OtherRotation("scaling not applied in this layer", own, layer.rope.plain.inv_freq())
     for rope in ropes:
         if (layer.rope is None or rope.rope.kind != layer.rope.rope.kind) and 2 * len(rope.inv_freq) <= width:
             said = f"rotated as {rope.rope.kind or 'other'} layers are"
-            yield OtherTurning(said, pairs_of(rope, config, model, width), rope.inv_freq, rope.scale)
+            yield OtherRotation(said, pairs_of(rope, config, model, width), rope.inv_freq, rope.scale)
 
 
 def layer_number(name: str, module: Any) -> int | None:

@@ -36,12 +36,12 @@ class AttentionCall:
     """The model's own function, with the mask and options of this call: (query, key, value) to [B, T, H, Dv]."""
     options: dict[str, Any]
     mask: Tensor | None
-    normed: dict[int, Tensor]
-    """What norms were given, by the address of what they made."""
+    normed: dict[int, tuple[Tensor, Tensor]]
+    """What norms were given and made, by the address of the latter."""
 
     def before_norm(self, vectors: Tensor) -> Tensor | None:
         """[B, H, T, D] queries or keys before a norm, if that is the last that was done to them."""
-        before = self.normed.get(vectors.data_ptr())
+        before, _ = self.normed.get(vectors.data_ptr(), (None, None))
         if before is None or before.numel() != vectors.numel():
             return None
         return before if before.shape == vectors.shape else before.transpose(1, 2)
@@ -71,20 +71,23 @@ class Seams:
     first_states: dict[int, Tensor] = field(default_factory=dict)
     attention: list[AttentionCall] = field(default_factory=list)
     rotations: list[RotationCall] = field(default_factory=list)
-    _normed: dict[int, Tensor] = field(default_factory=dict)
+    _normed: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _own: set[int] = field(default_factory=set)
+    """Ids of the tower's modules: others may run at the same time."""
 
     @contextmanager
     def open(self) -> Iterator["Seams"]:
         """Record what the tower does inside the block, beginning anew."""
         self.attention, self.rotations, self._normed = [], [], {}
         modules = list(self.tower.modules())
+        self._own = {id(module) for module in modules}
         with ExitStack() as stack:
             for module in modules:
                 handle = module.register_forward_pre_hook(self._give_state, with_kwargs=True)
                 stack.callback(handle.remove)
                 stack.callback(module.register_forward_hook(self._keep_normed).remove)
             stack.enter_context(_rotary_modules_kept(modules))
-            stack.enter_context(_replaced(AttentionInterface, "get_interface", self._interface))
+            stack.enter_context(_replace_attribute(AttentionInterface, "get_interface", self._interface))
             for namespace in {vars(sys.modules[type(module).__module__]).get("__name__") for module in modules}:
                 self._wrap_rotations(stack, vars(sys.modules[str(namespace)]))
             yield self
@@ -97,12 +100,13 @@ class Seams:
 
     def _recorded_rotation(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def rotate(*given: Any, **named: Any) -> Any:
+            # Copied, for a function may rotate in place.
+            vectors = [each.clone() for each in (*given, *named.values()) if isinstance(each, Tensor)]
             made = function(*given, **named)
             caller = sys._getframe(1).f_locals.get("self")
             after = made if isinstance(made, tuple) else (made,)
-            vectors = [each for each in (*given, *named.values()) if isinstance(each, Tensor)]
             before = tuple(each for each, _ in zip(vectors, after, strict=False))
-            if caller is not None and len(before) == len(after):
+            if id(caller) in self._own and len(before) == len(after):
                 self.rotations.append(RotationCall(caller, name, before, after))
             return made
 
@@ -120,7 +124,10 @@ class Seams:
     def _recorded_attention(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def attend(
             module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
-        ) -> tuple[Tensor, None]:
+        ) -> Any:
+            if id(module) not in self._own:
+                return function(module, query, key, value, attention_mask, **options)
+
             def own(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
                 mask = attention_mask
                 if isinstance(mask, Tensor) and mask.is_floating_point():
@@ -152,11 +159,11 @@ class Seams:
     def _keep_normed(self, module: Any, given: tuple[Any, ...], made: Any) -> None:
         weight = getattr(module, "weight", None)
         if isinstance(weight, Tensor) and weight.dim() == 1 and isinstance(made, Tensor) and made.dim() == 4:
-            self._normed[made.data_ptr()] = given[0]
+            self._normed[made.data_ptr()] = given[0], made  # kept, so that no other takes its address
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -21,7 +21,7 @@ from lexbench.core.record import Refused
 
 WEIGHT_SLACK = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Largest error of a weight, by the dtype in which the function is asked."""
-PRODUCTS = (1.5, 20.0)
+LARGEST_PRODUCTS = (1.5, 20.0)
 """Largest product of a query and a key, scaled: small, and so large that a cap shows."""
 LEAST_BIAS = -1e4
 """A bias below it hides a key."""
@@ -94,9 +94,13 @@ def check_weights(call: AttentionCall, wanted: WantedWeights, place: str) -> Non
     tokens, total = call.query.shape[2], call.key.shape[2]
     ends = np.arange(total - tokens, total)
     spans = _spans(wanted.view, ends, total, call.value.shape[3])
-    for largest in PRODUCTS if tokens > 1 else PRODUCTS[:1]:  # a cap is the same for one token
+    for largest in LARGEST_PRODUCTS if tokens > 1 else LARGEST_PRODUCTS[:1]:  # a cap is the same for one token
         asked = _Asked(call, spans, largest / wanted.scores.scale)
-        found = asked.weights()
+        try:
+            found = asked.weights()
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError) as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+            raise Refused(f"the attention function of {place} cannot be asked by itself: {said}") from None
         right = _by_span(wanted.at(asked.products, ends), spans)
         slack = WEIGHT_SLACK[asked.dtype] + total * 2.0**-24 * right  # a sum over keys, each rounded
         off = np.nan_to_num(abs(found - right), nan=np.inf)
@@ -215,7 +219,7 @@ def _likely_cause(
             return f"a window of {view.size:,} keys in place of a chunk"
     for other in wanted.other_views:
         if fits(view=other):
-            return f"it sees the last {other.size:,} keys, as other layers do, not all"
+            return f"it sees {other.size:,} keys, as other layers do, not {f'{view.size:,}' if view else 'all'}"
     repeats = asked.call.query.shape[1] // asked.call.key.shape[1]
     if repeats > 1 and (abs(found - _by_span(wanted.at(asked.products_with(np.tile), ends), spans)) <= slack).all():
         return "heads read the keys of other heads: keys are tiled, not repeated"
