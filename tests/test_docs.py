@@ -21,6 +21,7 @@ import yaml
 from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.core import task
 from lexbench.core.version import __version__
+from lexbench.methods.composition import changing_methods
 from tools.keep_records import read_records
 
 ROOT = Path(__file__).parent.parent
@@ -397,3 +398,10 @@ def test_the_picture_of_an_encoding_cuts_no_line_at_its_top(
 
 def test_the_citation_has_the_version_of_the_package() -> None:
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+
+
+def test_the_number_of_methods_is_that_of_the_registry() -> None:
+    """Counts of measurements say that they are of measured methods."""
+    pages = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
+    said = re.findall(r"(?<!of )\b([34]\d) methods\b", " ".join(pages.values()))
+    assert {*map(int, said)} == {len(changing_methods())} and len(said) >= 2

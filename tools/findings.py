@@ -51,7 +51,7 @@ def readme_lines(lexlet: Lexlet, board: smollm2_page.Places) -> list[str]:
         f"- **[SmolLM2](results/reference/smollm2.md) has that order** in keys *reached*: rerope "
         f"{reached['rerope']} of 64, yarn {reached['yarn']}, ntk {reached['ntk']}, unmodified {reached['none']}.",
         f"- **Loss flatters methods that hide text**: the best four choose {hiding}. Spearman with chosen: "
-        f"{drawn(every)} over {len(lexlet.compared)} methods, {drawn(near, of_questions=True)} among the "
+        f"{drawn(every)} over {len(lexlet.compared)} measured, {drawn(near, of_questions=True)} among the "
         f"{len(lexlet.near)} best ({rest.value:.2f} without those).",
         f"- **No method was shown to beat cutting the text**: SmolLM2's best differs by "
         f"{signed(cut['self_extend'])} nats.",
@@ -119,8 +119,9 @@ def loss_and_keys(lexlet: Lexlet) -> list[str]:
         "2. **Loss flatters methods that hide text; it was predicted to follow *chosen* more closely than "
         "*copied whole*, and was not found to.** At 8T the four methods that hide all but the end are best in loss "
         f"({hidden[0]:.3f} to {hidden[-1]:.3f} nats per token) and choose "
-        f"{lexlet.count('chosen', 'sliding_window')} of 32 keys. Over {len(lexlet.compared)} methods a low loss and "
-        f"keys agree: Spearman {drawn(every)} over resampled methods for chosen, {drawn(whole)} for copied whole. "
+        f"{lexlet.count('chosen', 'sliding_window')} of 32 keys. Over {len(lexlet.compared)} measured methods a low "
+        f"loss and keys agree: Spearman {drawn(every)} over resampled methods for chosen, {drawn(whole)} for copied "
+        "whole. "
         f"Among the {len(lexlet.near)} within "
         f"{recompute.NEAR_NATS:g} nats of the best: chosen {drawn(near, of_questions=True)} over resampled questions, "
         f"copied whole {drawn(whole_near, of_questions=True)}; of other methods {len(lexlet.near)} say little "

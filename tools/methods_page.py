@@ -10,15 +10,14 @@ import numpy as np
 
 from lexbench import Refused
 from lexbench.backends.hf import Hf
-from lexbench.core import registry
-from lexbench.methods.composition import named_method
+from lexbench.methods.composition import changing_methods, named_method
 from lexbench.methods.scaled import ROPE_STARTS, attention_of
 from tests.scaled import families
 from tests.scaled.families import FAMILIES, LENGTH
 from tests.scaled.oracle import Oracle
 
 PAGE = Path(__file__).parents[1] / "results" / "methods_by_model.md"
-METHODS = [name for name in registry.registered_names("method") if name != "kv"]  # which changes no position
+METHODS = changing_methods()
 TOKENS = np.random.default_rng(1).integers(4, 95, LENGTH)
 TOLERANCE = 1e-4
 """Deviation of logits as a share of their spread, in float32."""

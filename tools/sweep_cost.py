@@ -9,9 +9,14 @@ takes whole cells, so that the last ones end together only where GPUs divide the
 import argparse
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from lexbench.methods.composition import changing_methods
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "benchmarks" / "gpu" / "nvidia-h200-2026-11-27.json"
@@ -59,7 +64,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--model", nargs="+", default=["qwen3_8b"])
     parser.add_argument("--length", type=int, default=131072)
-    parser.add_argument("--methods", type=int, default=37)
+    parser.add_argument("--methods", type=int, default=len(changing_methods()))
     parser.add_argument("-n", type=int, default=32, help="texts of a cell")
     options = parser.parse_args()
     steps = json.loads(options.record.read_text())["steps"]

@@ -21,6 +21,11 @@ STARTING_DEFAULTS = {"over": DEFAULT_ROPE_START, "layers": None}
 """Parameters of every method, and their defaults."""
 
 
+def changing_methods() -> list[str]:
+    """Registered methods that change positions or what is seen: not `none`, nor `kv`, which changes the cache alone."""
+    return [name for name in registry.registered_names("method") if name not in (*BASELINE_METHOD.names, "kv")]
+
+
 class Method(Protocol):
     """A frozen dataclass whose fields are its parameters.
 

@@ -8,6 +8,7 @@ from typing import Any
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import SERVER_KERNEL, Record
+from lexbench.core.text import join_first_few
 from lexbench.report.abilities import ability_sentence
 from lexbench.report.formats import grid_markdown, markdown_heading
 from lexbench.report.grid import (
@@ -44,7 +45,7 @@ from lexbench.report.wording import (
 )
 from lexbench.stats import metrics, positions
 from lexbench.stats.differences import Difference, Differences, usual_counts
-from lexbench.stats.floors import NGRAM_FLOOR_NAMES, language_not_learned
+from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor, language_not_learned
 from lexbench.stats.gain import Gain, first_harmful_length, smallest_found_step
 from lexbench.stats.length_effect import LengthEffect
 from lexbench.stats.records import number_sort_key
@@ -79,6 +80,8 @@ SERVER_NOTE = (
     "Whether the server puts a text or a second BOS in front of every prompt cannot be judged without a reference: "
     "lexbench identify."
 )
+MIN_SAID_CHANCE = 0.01
+"""Chance from which on methods that are not above it are named."""
 NAME_OF_FLOOR = {"bigram": "counting word pairs", "unigram": "counting words", "uniform": "guessing"}
 """Models without context that a loss is compared with, in words."""
 COLLAPSE_LEGEND = """\
@@ -171,10 +174,34 @@ def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
         head: max((each.chance for each in column if each.chance), default=None) for head, column in records.items()
     }
     if said := _joined_by_head({head: level_text(level) for head, level in chance.items() if level is not None}):
-        yield f"Chance: {said}."
+        yield f"Chance: {said}.{_not_above_chance(records)}"
     floors = {head: next((_ngrams(each) for each in column if _ngrams(each)), "") for head, column in records.items()}
     if said := _joined_by_head({head: text for head, text in floors.items() if text}, "; "):
         yield f"For scale, on the same targets: {said}."
+
+
+def _not_above_chance(records: Mapping[str, Sequence[Record]]) -> str:
+    """` Not above it: none at 256, 512; rerope at 512.`: methods whose interval reaches chance, by heads of columns.
+
+    Chances below 0.01 are left out: there a score at chance is a 0 that shows itself.
+    """
+    methods: dict[MethodKey, list[str]] = {}
+    counts = {head: sum(each.value is not None for each in column) for head, column in records.items()}
+    for head, column in records.items():
+        for each in column:
+            if each.value is not None and (each.chance or 0.0) >= MIN_SAID_CHANCE and at_floor(each):
+                methods.setdefault(each.method, []).append(head)
+    by_heads = group_by_key(methods, lambda method: tuple(methods[method]))
+    told = [
+        f"{_all_or_names(rows, max(counts[head] for head in heads))} at {', '.join(heads)}"
+        for heads, rows in by_heads.items()
+    ]
+    return f" Not above it: {'; '.join(told)}." if told else ""
+
+
+def _all_or_names(rows: Sequence[MethodKey], count: int) -> str:
+    """The names of rows, at most six; `all` where a column has no other."""
+    return "all" if len(rows) == count > 1 else join_first_few(rows)
 
 
 def _shortcut_line(table: Table) -> Iterator[str]:

@@ -324,7 +324,7 @@ def guessed(length: int, chance: float | None, method: str = "none") -> Finished
     [
         ([0.25, 0.25], "Chance: 0.25."),
         ([0.1, 0.05], "Chance: 0.10 at 256, 0.05 at 512."),
-        ([None, 0.5], "Chance: 0.50."),
+        ([None, 0.5], "Chance: 0.50. Not above it: none at 512."),  # two of two: Wilson's interval begins at 0.34
         ([1 / 90_000] * 2, "Chance: below 0.01."),
         ([0.0, None], None),
     ],
@@ -335,6 +335,13 @@ def test_what_guessing_gives_is_said_where_it_is_known(chances: list[float | Non
     accuracy, exact = (markdown(table) for table in build_tables(found))
     assert [line for line in accuracy.splitlines() if line.startswith("Chance")] == ([said] if said else [])
     assert "Chance" not in exact  # guessing all of many places right is another chance
+
+
+def test_methods_whose_interval_reaches_chance_are_named_below_their_table() -> None:
+    """Wilson's interval of 2 right of 2 begins at 0.342: above 0.3, and not above 0.4."""
+    cells = [guessed(length, chance, name) for name in ("none", "pi") for length, chance in ((256, 0.3), (512, 0.4))]
+    [line] = [each for each in markdown(build_tables(cells)[0]).splitlines() if each.startswith("Chance")]
+    assert line.rstrip() == "Chance: 0.30 at 256, 0.40 at 512. Not above it: all at 512."
 
 
 def with_steps(each: FinishedCell, *steps: list[list[float]] | None) -> FinishedCell:
