@@ -264,8 +264,8 @@ def _check_known_fields(names: Iterable[str], known: Collection[str], file: Path
 
 
 def _cell(row: Mapping[str, Any], file: Path) -> Cell:
-    if isinstance(row, Mapping) and row.keys() | NEWER_ROW_KEYS != KNOWN_ROW_KEYS:
-        odd = ", ".join(sorted(row.keys() ^ KNOWN_ROW_KEYS))
+    if isinstance(row, Mapping) and (differing := (row.keys() | NEWER_ROW_KEYS) ^ KNOWN_ROW_KEYS):
+        odd = ", ".join(sorted(differing))
         raise _OtherVersionError(
             f"cell {file} was written by another version of lexbench (differs in {odd}): use that version"
         )
