@@ -6,7 +6,7 @@
 A method or task of your own is one file, a corpus or backend a file and a yaml: see docs/adding.md.
 """
 
-from lexbench.api import RopeMismatch, Run, assert_rope, corpus, evaluate, extend, method, run, task
+from lexbench.api import RopeMismatch, Run, assert_attention, assert_rope, corpus, evaluate, extend, method, run, task
 from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
 from lexbench.core.metric import Metric
@@ -74,6 +74,7 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "__version__",
+    "assert_attention",
     "assert_rope",
     "corpus",
     "evaluate",

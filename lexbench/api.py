@@ -151,6 +151,47 @@ def assert_rope(
     assert_rope(model, method, length=length, facts=facts, trained_length=trained_length, **parameters)
 
 
+def assert_attention(
+    model: Any,
+    method: str | Sequence[str | Mapping[str, Any]] | Method | None = None,
+    *,
+    length: int,
+    facts: Model | None = None,
+    trained_length: int | None = None,
+    **parameters: Any,
+) -> tuple[str, ...]:
+    """Assert that a loaded model's attention is the one its config states, under a method: `assert_rope`, and more.
+
+    Beside cos and sin: which dimensions of queries and keys turn together and by which angle, in each layer, alone and
+    behind a cached prefix; the scale of the softmax, mscale^2 of latent attention included; a temperature over
+    positions; windows, chunks, sinks and capped scores; layers without positions. Read are queries and keys as they
+    reach the attention function, and the weights that this function gives to keys whose products are known, in few
+    short passes. Compared is with the config in float64. A convolution before attention, and a bias by distance, are
+    refused. What a norm and the projections make of the weights is not judged, nor is what an index chooses.
+
+    Args:
+        model: a causal language model of transformers. Its config is what is wanted, apart from the method.
+        method: as in `assert_rope`.
+        length: tokens of the longest text, prompt and answer.
+        facts: as in `assert_rope`.
+        trained_length: as in `assert_rope`.
+        parameters: of the method.
+
+    Returns:
+        What was found right in each layer, in words; "no attention" for one that keeps a state in place of keys.
+
+    Raises:
+        RopeMismatch: an AssertionError that says which layer is off, in which pair or at which keys, at which position,
+            by how much, and the likely cause.
+        Refused: as in `assert_rope`; a layer with attention calls no attention function that transformers registers,
+            or does what is not understood here: says which.
+        ConfigError: a parameter does not fit, or facts are needed.
+    """
+    from lexbench.backends.hf.exact.assert_attention import assert_attention
+
+    return assert_attention(model, method, length=length, facts=facts, trained_length=trained_length, **parameters)
+
+
 @dataclass(frozen=True)
 class Run:
     """What a run has measured: its cells in a run folder."""
@@ -577,4 +618,16 @@ def _method(given: Any) -> dict[str, Any]:
     return _config_of("method", given) if named else method_config(given)
 
 
-__all__ = ["Attention", "RopeMismatch", "Run", "assert_rope", "corpus", "evaluate", "extend", "method", "run", "task"]
+__all__ = [
+    "Attention",
+    "RopeMismatch",
+    "Run",
+    "assert_attention",
+    "assert_rope",
+    "corpus",
+    "evaluate",
+    "extend",
+    "method",
+    "run",
+    "task",
+]

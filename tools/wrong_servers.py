@@ -661,7 +661,7 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
             f"    python -m tools.wrong_servers        # {time.strftime('%Y-%m-%d')}, a CPU, one thread",
             "",
             f"**Believed: {len(believed)} of {len(wrong)} wrong ones ({names}); refused: {len(refused)} of "
-            f"{len(right)} true ones that were tried (of 40).** The aim was at most 1, and none.",
+            f"{len(right)} true ones.** The aim was at most 1, and none.",
             "",
             "The list was drawn before anything was mended (`servers.md` in `planted_lists.tar.gz`); each row is a "
             "server of lexlet with NTK of factor 2, asked once by the list's command: `task=[last_segment,passkey] "

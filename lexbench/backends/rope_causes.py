@@ -37,10 +37,10 @@ OTHER_METHOD_WORDS = {"pi": "linear scaling", "yarn": "YaRN", "llama3": "llama3'
 
 
 class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what it found)
-    """Cos and sin of a running model differ from the requested ones: pair, position, difference and likely cause.
+    """Cos and sin of a running model, or its attention, differ from the requested ones.
 
-    `pair`, `position` and `difference` are those of the worst cos or sin, None where there is nothing to compare;
-    `cause` is None where none is known.
+    `pair`, `position` and `difference` are those of the worst cos or sin, or of the worst number of the attention of
+    `layer`, None where there is nothing to compare; `cause` is None where none is known.
     """
 
     def __init__(
@@ -50,9 +50,11 @@ class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what 
         pair: int | None = None,
         position: int | None = None,
         difference: float | None = None,
+        layer: str | None = None,
     ) -> None:
         super().__init__(message)
         self.cause, self.pair, self.position, self.difference = cause, pair, position, difference
+        self.layer = layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +135,10 @@ def likely_cause(reading: RopeReading, wanted: WantedRope, others: list[WantedRo
         reading, wanted
     ):
         return cause
-    return _first_cause(reading, found, _causes_with_estimate(wanted, reading.inv_freq())) or _half_precision_of_errors(
-        reading, wanted
+    return (
+        _first_cause(reading, found, _causes_with_estimate(wanted, reading.inv_freq()))
+        or _few_other_pairs(reading, wanted)
+        or _half_precision_of_errors(reading, wanted)
     )
 
 
@@ -169,6 +173,7 @@ def _causes_without_estimate(wanted: WantedRope, others: list[WantedRope]) -> It
     if base != FALLBACK_BASE:
         yield fallback, wanted.angles(base=FALLBACK_BASE)
         yield f"scaling not applied, and {fallback}", (plain.inv_freq(FALLBACK_BASE), 1.0)
+    yield from _other_exponents(wanted)
     twice = inv_freq * np.divide(inv_freq, own, out=np.ones_like(own), where=own > 0)
     yield "scaling applied twice", (twice, wanted.scale**2)
     yield "scaling applied twice", (twice, wanted.scale)
@@ -180,6 +185,18 @@ def _causes_without_estimate(wanted: WantedRope, others: list[WantedRope]) -> It
         yield from _fixed_lengths(wanted)
     else:
         yield from _other_lengths(wanted)
+
+
+def _other_exponents(wanted: WantedRope) -> Iterator[Cause]:
+    """Exponents 2p / d of another d, where not all of a head turns: of its turning dimensions, or of all."""
+    plain, inv_freq = wanted.plain, wanted.inv_freq
+    turning = 2 * int((inv_freq > 0).sum())
+    own, other = (plain.rotated, plain.head_dim) if turning == plain.rotated else (plain.rotated, turning)
+    if own == other or not turning:
+        return
+    exponents = np.arange(0, plain.rotated, 2) * (1 / own - 1 / other)
+    cause = f"another denominator of the exponents: {other} dimensions, not {own}"
+    yield cause, (inv_freq * plain.rotary_base() ** exponents, wanted.scale)
 
 
 def _causes_with_estimate(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
@@ -284,6 +301,24 @@ def _which_were_rounded(reading: RopeReading, wanted: WantedRope) -> str | None:
             if reading.agrees(inv_freq, scale, rounded):
                 return f"{rounded}{also}"
     return None
+
+
+def _few_other_pairs(reading: RopeReading, wanted: WantedRope) -> str | None:
+    """The first of few pairs that turn by other angles; None where many do, or where no angle gives what was read.
+
+    An angle is known from the last power of two among the positions: twice as far, four times the slack is allowed.
+    """
+    wrong = np.atleast_1d(np.greater(*reading.errors(wanted.inv_freq, wanted.scale)).any(axis=0))
+    if wrong.sum() > max(1, len(wrong) // 8):
+        return None
+    found = np.where(wrong, reading.inv_freq(), wanted.inv_freq)
+    errors, slack = reading.errors(found, wanted.scale)
+    if (errors > 4 * slack).any():
+        return None
+    pair = int(np.flatnonzero(wrong)[0])
+    own = wanted.inv_freq[pair]
+    by = f"by {found[pair] / own:.4g} of its own" if own > 0 else "and should stand still"
+    return f"{wrong.sum()} of {len(wrong)} pairs turn by other angles: pair {pair} {by}"
 
 
 def _half_precision_of_errors(reading: RopeReading, wanted: WantedRope) -> str | None:

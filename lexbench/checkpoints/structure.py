@@ -14,7 +14,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.extras import install_remedy, is_installed
 from lexbench.core.layer_types import is_chunked, is_windowed
 
-ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"}
+ROTATES_IN_WINDOWS = {"afmoe", "beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"}
 """Types whose layers rotate if they have a window, and have no positions otherwise."""
 SINK_MODEL_TYPES = {"deepseek_v4", "flint", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4"}
 """Types with a learned sink in every layer."""
@@ -87,11 +87,11 @@ def _floats(entry: Any) -> Any:
 
 
 def _properties(config: Any) -> Iterator[tuple[str, str]]:
-    kinds = _kinds(config)
+    kinds = layer_kinds(config)
     if groups := _by_layer([_seen_keys_words(config, kind) for kind in kinds]):
         yield "layers", groups
     yield "positions", "; ".join(_positions(config, kinds))
-    if cap := _first_stated(config, "attn_logit_softcapping"):
+    if cap := first_stated(config, "attn_logit_softcapping"):
         yield "scores", f"capped at {cap:g}: s becomes {cap:g} tanh(s / {cap:g})"
     if sinks := _sinks(config, kinds):
         yield "sinks", f"a learned logit per head without a key takes part of the weight, in {sinks}"
@@ -100,7 +100,7 @@ def _properties(config: Any) -> Iterator[tuple[str, str]]:
     yield "head", ", ".join(_head(config))
 
 
-def _first_stated(config: Any, *names: str) -> Any:
+def first_stated(config: Any, *names: str) -> Any:
     """The first of these entries that is not null; layers that differ in one have none."""
     for name in names:
         try:
@@ -112,14 +112,14 @@ def _first_stated(config: Any, *names: str) -> Any:
     return None
 
 
-def _kinds(config: Any) -> list[str]:
+def layer_kinds(config: Any) -> list[str]:
     """Kind of each layer, by transformers' names."""
-    kinds = _first_stated(config, *LAYER_KIND_ENTRIES)
+    kinds = first_stated(config, *LAYER_KIND_ENTRIES)
     if kinds is not None:
         return list(kinds)
-    window = _first_stated(config, "sliding_window") and _first_stated(config, "use_sliding_window") is not False
+    window = first_stated(config, "sliding_window") and first_stated(config, "use_sliding_window") is not False
     return ["sliding_attention" if window else "full_attention"] * int(
-        _first_stated(config, "num_hidden_layers", "n_layers") or 0
+        first_stated(config, "num_hidden_layers", "n_layers") or 0
     )
 
 
@@ -127,9 +127,9 @@ def _seen_keys_words(config: Any, kind: str) -> str:
     if kind in ("full_attention", "attention", "global"):
         return "see all keys"
     if is_chunked(kind):
-        return f"see their own chunk of {_first_stated(config, 'attention_chunk_size')} keys"
+        return f"see their own chunk of {first_stated(config, 'attention_chunk_size')} keys"
     if is_windowed(kind):
-        window = _first_stated(config, "sliding_window", "sliding_window_size", "window_size")
+        window = first_stated(config, "sliding_window", "sliding_window_size", "window_size")
         return f"see the last {window} keys"
     if kind in STATE_LAYER_KINDS:
         return "keep a state in place of keys"
@@ -148,14 +148,14 @@ def _by_layer(said: Sequence[str]) -> str:
 
 def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
     """Sentences on the layers' positions."""
-    rope = dict(_first_stated(config, "rope_parameters") or {})
-    if _first_stated(config, "alibi") or config.model_type in ("bloom", "mpt"):
+    rope = dict(first_stated(config, "rope_parameters") or {})
+    if first_stated(config, "alibi") or config.model_type in ("bloom", "mpt"):
         yield "ALiBi: a bias per token of distance"
         return
     # Their configs have rope_parameters, used or not.
     entry, value = ROPE_IF.get(config.model_type, ("", None))
-    chosen = not entry or _first_stated(config, entry) == value
-    if not rope or not chosen or _first_stated(config, "position_embedding_type") in ("nope", "absolute"):
+    chosen = not entry or first_stated(config, entry) == value
+    if not rope or not chosen or first_stated(config, "position_embedding_type") in ("nope", "absolute"):
         yield "no RoPE"
         return
     own = {kind: each for kind, each in rope.items() if isinstance(each, Mapping)}
@@ -164,41 +164,41 @@ def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
             yield f"{kind} has a RoPE of its own: {_rope(config, each)}"
     if not own:
         yield f"RoPE: {_rope(config, rope)}"
-    if latent := _first_stated(config, "qk_rope_head_dim"):
-        beside = _first_stated(config, "qk_nope_head_dim") or 0
+    if latent := first_stated(config, "qk_rope_head_dim"):
+        beside = first_stated(config, "qk_nope_head_dim") or 0
         yield f"multi-head latent attention: {latent} rotated dimensions, one key for all heads, beside {beside} others"
     if sections := next(
         (each.get("mrope_section") for each in (rope, *own.values()) if each.get("mrope_section")), None
     ):
         axes = ", ".join(map(str, sections))
         yield f"axes share the pairs ({axes}): text has one position on all axes, which is plain RoPE"
-    without = _without_positions(config, kinds)
+    without = layers_without_positions(config, kinds)
     if without:
         yield f"none in layers {format_ranges(without)}"
 
 
 def _rope(config: Any, rope: Mapping[str, Any]) -> str:
     base, kind = rope.get("rope_theta"), rope.get("rope_type", "default")
-    share = rope.get("partial_rotary_factor") or _first_stated(config, "partial_rotary_factor") or 1.0
+    share = rope.get("partial_rotary_factor") or first_stated(config, "partial_rotary_factor") or 1.0
     said = [f"base {base:g}" if base else "base unstated"]
     if kind != "default":
         said.append(f"scaled by {kind}")
-    width = _first_stated(config, "head_dim")
-    if (turned := _first_stated(config, "rotary_dim")) and width and turned < width:
+    width = first_stated(config, "head_dim")
+    if (turned := first_stated(config, "rotary_dim")) and width and turned < width:
         said.append(f"{turned} of {width} dimensions rotate")
-    elif share < 1 and not _first_stated(config, "qk_rope_head_dim"):
+    elif share < 1 and not first_stated(config, "qk_rope_head_dim"):
         said.append(f"{share:g} of the dimensions rotate")
     return ", ".join(said)
 
 
-def _without_positions(config: Any, kinds: Sequence[str]) -> list[int]:
-    """Layers that have keys and no positions."""
+def layers_without_positions(config: Any, kinds: Sequence[str]) -> list[int]:
+    """Layers that have keys and no positions, of layers of these kinds."""
     keyed = [layer for layer, kind in enumerate(kinds) if kind not in STATE_LAYER_KINDS]
-    if (rotates := _first_stated(config, "no_rope_layers")) is not None:  # 1 where a layer rotates
+    if (rotates := first_stated(config, "no_rope_layers")) is not None:  # 1 where a layer rotates
         return [layer for layer in keyed if layer < len(rotates) and not rotates[layer]]
-    if (bases := _first_stated(config, "layer_rope_theta")) is not None:
+    if (bases := first_stated(config, "layer_rope_theta")) is not None:
         return [layer for layer in keyed if layer < len(bases) and not bases[layer]]
-    if config.model_type in ROTATES_IN_WINDOWS and _first_stated(config, "sliding_window"):
+    if config.model_type in ROTATES_IN_WINDOWS and first_stated(config, "sliding_window"):
         return [layer for layer in keyed if not is_windowed(kinds[layer])]
     return []
 
@@ -207,18 +207,23 @@ def _sinks(config: Any, kinds: Sequence[str]) -> str:
     """Layers with learned sinks, in words; empty: none."""
     if config.model_type in SINK_MODEL_TYPES:
         return "all layers"
-    if config.model_type not in SINKS_IN_WINDOWS:
-        return ""
-    layers = [layer for layer, kind in enumerate(kinds) if is_windowed(kind)]
+    layers = layers_with_sinks(config, kinds)
     return f"layers {format_ranges(layers)}" if layers else ""
+
+
+def layers_with_sinks(config: Any, kinds: Sequence[str]) -> list[int]:
+    """Layers with learned sinks, of layers of these kinds."""
+    if config.model_type in SINK_MODEL_TYPES:
+        return list(range(len(kinds)))
+    return [layer for layer, kind in enumerate(kinds) if config.model_type in SINKS_IN_WINDOWS and is_windowed(kind)]
 
 
 def _queries(config: Any) -> str:
     """A factor of queries that grows with the position."""
-    if _first_stated(config, "attn_temperature_tuning"):
-        scale, floor = _first_stated(config, "attn_scale"), _first_stated(config, "floor_scale")
+    if first_stated(config, "attn_temperature_tuning"):
+        scale, floor = first_stated(config, "attn_scale"), first_stated(config, "floor_scale")
         return f"times 1 + {scale:g} ln(1 + floor((t + 1) / {floor:g})) at position t, in layers without positions"
-    rope = _first_stated(config, "rope_parameters") or {}
+    rope = first_stated(config, "rope_parameters") or {}
     if beta := rope.get("llama_4_scaling_beta"):
         return f"times 1 + {beta:g} ln(1 + floor(t / {rope['original_max_position_embeddings']:g})) at position t"
     return ""
@@ -226,13 +231,13 @@ def _queries(config: Any) -> str:
 
 def _head(config: Any) -> Iterator[str]:
     """Sentences on the head behind the last states."""
-    if factor := _first_stated(config, "logit_scale", "output_multiplier", "lm_head_multiplier"):
+    if factor := first_stated(config, "logit_scale", "output_multiplier", "lm_head_multiplier"):
         yield f"logits times {factor:g}"
-    if divisor := _first_stated(config, "logits_scaling"):
+    if divisor := first_stated(config, "logits_scaling"):
         yield f"logits divided by {divisor:g}"
-    if cap := _first_stated(config, "final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"):
+    if cap := first_stated(config, "final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"):
         yield f"logits capped at {cap:g}"
-    yield "weights tied to the embeddings" if _first_stated(config, "tie_word_embeddings") else "weights of its own"
+    yield "weights tied to the embeddings" if first_stated(config, "tie_word_embeddings") else "weights of its own"
 
 
 def format_ranges(numbers: Sequence[int]) -> str:

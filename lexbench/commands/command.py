@@ -93,6 +93,9 @@ SWEEP_HELP = f"""\
 --cfg job         print all settings and stop
 {CONFIG_DIR_HELP}
 """
+SAMPLE_FILES_HELP = """\
+Files of samples are those of lm_eval (or their folder), Inspect, Every Eval Ever and vllm run-batch, or JSONL with
+columns of your own; .gz too:"""
 RESUME_HELP = "Repeat the command to resume after an interruption.\n\n"
 
 
@@ -255,6 +258,17 @@ def _typed_default(value: Any) -> str:
         return ""
     text = yaml.safe_dump([value], default_flow_style=True, width=10_000).strip()[1:-1]
     return text.replace(", ", ",").replace(": ", ":")
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add `--columns`, of files of samples."""
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        default=[],
+        metavar="NAME=COLUMN",
+        help="of files of JSONL: id, score (or nll, and tokens), cluster, task",
+    )
 
 
 def add_run_folders(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from lexbench.commands.command import Command
+from lexbench.commands.command import SAMPLE_FILES_HELP, Command, add_columns
 from lexbench.core import parts
 from lexbench.core.errors import ConfigError
 
@@ -13,13 +13,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", type=Path, metavar="B", help="what to compare with the baseline")
     parser.add_argument("--a", nargs="+", dest="only_a", default=[], metavar="KEY=VALUE", help="only these cells of A")
     parser.add_argument("--b", nargs="+", dest="only_b", default=[], metavar="KEY=VALUE", help="only these cells of B")
-    parser.add_argument(
-        "--columns",
-        nargs="+",
-        default=[],
-        metavar="NAME=COLUMN",
-        help="of files of JSONL: id, score (or nll, and tokens), cluster, task",
-    )
+    add_columns(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -27,7 +21,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the comparison."""
     from lexbench.report.check import comparison
 
-    samples = parts.load_provided("compare", "samples")
+    samples = parts.load_provided("referee", "samples")
     logs = [samples.is_log(path) for path in (options.a, options.b)]
     if logs[0] != logs[1]:
         raise ConfigError(f"{options.a} and {options.b} must be two run folders, or two files of samples: give a pair")
@@ -39,8 +33,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         return 0
     if options.only_a or options.only_b:
         raise ConfigError("--a and --b choose cells of run folders, got files of samples: leave them out")
-    print(samples.compare_command(options.a, options.b, options.columns, options.json).rstrip())
-    return 0
+    said, code = samples.compare_command(options.a, options.b, options.columns, as_data=options.json)
+    print(said)
+    return int(code)
 
 
 COMMAND = Command(
@@ -48,12 +43,13 @@ COMMAND = Command(
     help="show paired differences between two runs, methods, models, or files of samples",
     call=call,
     arguments=_arguments,
-    epilog="""\
+    epilog=f"""\
 Answers to the same question are paired, even if the two sides differ in everything else:
   lexbench compare runs/x runs/x --a method=none --b method=yarn
   lexbench compare runs/before runs/after
-Files of samples are those of lm_eval (or their folder), Inspect and vllm run-batch, or JSONL with columns of your own:
+{SAMPLE_FILES_HELP}
   lexbench compare a.jsonl b.jsonl --columns id=question score=correct cluster=document
+Of files, exit code 2 says that something cannot be told, as where one lacks samples that may be the wrong ones.
 Runs keep the likelihood of each target, not the whole distribution at it. KL divergence from another method, the share
 of targets with the same likeliest token, and the rise of the NLL, by length, need both methods in one run:
   lexbench run method=yarn task=divergence task.against=none

@@ -30,6 +30,7 @@ from lexbench.core.record import NOTHING_MEASURED
 
 if TYPE_CHECKING:
     from lexbench.runner.job import Job
+    from lexbench.runner.stopping_rule import StoppingRule
 
 
 SUITE_OF_OTHER_MODELS = "kinds"
@@ -64,6 +65,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> tuple[Path, list[str]]:
         from lexbench.runner.execute import execute_job
+        from lexbench.runner.stopping_rule import stopping_of
 
         if os.getpid() != home:  # a launcher's process, one of several
             progress.disable_bar()
@@ -72,7 +74,8 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         if config["baseline"] and hydra_config.is_first_job():
             methods = with_unmodified_model(methods, choices.get("backend"))
         wanted.append(checked_plots(config["plots"]))
-        asked = job_of(config, choices, methods)
+        n, stopping = stopping_of(config["n"], config["n_max"], config["until"])
+        asked = job_of({**config, "n": n}, choices, methods, stopping)
         cells = execute_job(asked, dry_run=config["dry_run"])
         measured_here.append(asked.results)
         return asked.results, [cell.id for cell in cells]
@@ -152,7 +155,12 @@ def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
     return NOTHING_MEASURED
 
 
-def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
+def job_of(
+    config: dict[str, Any],
+    choices: dict[str, str],
+    methods: Sequence[dict[str, Any]],
+    stopping: "StoppingRule | None" = None,
+) -> "Job":
     """The job of a composed config, with the configs of its methods."""
     from lexbench.checkpoints.checkpoint import facts_suffice, read_known_model, read_model
     from lexbench.runner.job import Job
@@ -175,6 +183,7 @@ def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[di
         corpus=group_config(config, choices, "corpus"),
         backend=group_config(config, choices, "backend"),
         seeds=seed if isinstance(seed, list) else [seed],
+        stopping=stopping,
         **{name: config[name] for name in same},
     )
 
@@ -194,6 +203,11 @@ MEASURING_SETTINGS = (
 )
 """Settings of commands that measure."""
 DEFAULT_TASK_HELP = f"demo; of a model that you name {SUITE_OF_OTHER_MODELS}, a task of each kind"
+RUN_HELP = {
+    TASK_SETTING.name: {"default": DEFAULT_TASK_HELP},
+    "n": {"help": "samples of a cell; auto: as many as decide each method against none (docs/scale.md)"},
+}
+"""What `run` says otherwise of settings that other commands have, too."""
 COMMAND = Command(
     name="run",
     help="measure a model with a method on tasks, over several lengths",
@@ -201,7 +215,13 @@ COMMAND = Command(
     own_progress=True,
     arguments=_arguments,
     settings=(
-        *(replace(each, default=DEFAULT_TASK_HELP) if each is TASK_SETTING else each for each in MEASURING_SETTINGS),
+        *(replace(each, **RUN_HELP.get(each.name, {})) for each in MEASURING_SETTINGS),
+        Setting("n_max=256", "questions of a cell with n=auto, at most: 8, 12, 16, 24, ...", default="256"),
+        Setting(
+            "until=0.02",
+            "with n=auto, difference that does not matter, in nats per token or as a share of right answers",
+            default="0.02, the tolerance of check",
+        ),
         Setting("reuse=false", "take nothing from earlier answers; the numbers are the same up to rounding"),
         Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
         Setting(

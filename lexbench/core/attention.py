@@ -15,7 +15,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 
 import numpy as np
@@ -76,21 +76,24 @@ def _to_python(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class LogScale:
-    """Multiply queries by ln(i + 1) / ln(trained_length) (Su, entropy invariance, kexue.fm/archives/8823)."""
+    """Multiply queries by (ln(i + 1) / ln(trained_length))^power (Su, entropy invariance, kexue.fm/archives/8823)."""
 
     trained_length: float
     clip: bool = True
     """Keep the factor at least 1, so that nothing changes inside the trained length."""
+    power: float = field(default=1.0, metadata={"new": True})
 
     def __post_init__(self) -> None:
         _check_field_types(self)
         if not 1 < self.trained_length < math.inf:
             raise SlotError(f"query_scale needs a finite trained length above 1, got {self.trained_length}")
+        if not 0 <= self.power < math.inf:
+            raise SlotError(f"query_scale needs a finite power of at least 0, got {self.power}")
 
     def __call__(self, positions: Positions) -> Floats:
         """[n] multiplier of each query."""
         scale = np.log(positions + 1.0) / math.log(self.trained_length)
-        return np.asarray(np.maximum(scale, 1.0) if self.clip else scale)
+        return np.asarray(np.maximum(scale, 1.0) if self.clip else scale) ** self.power
 
 
 @dataclass(frozen=True)
@@ -607,8 +610,8 @@ class Attention:
             # Attentions are shared and cached: nobody may change the numbers of one.
             values.setflags(write=False)
             object.__setattr__(self, "inv_freq", values)
-        if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
-            raise SlotError(f"scale must be finite and above 0, got {self.scale}")
+        if self.scale is not None and not (self.scale > 0 and 0 < self.scale * self.scale < math.inf):
+            raise SlotError(f"scale must be above 0, and finite when squared, got {self.scale}")
         self._check_together()
 
     def _check_together(self) -> None:

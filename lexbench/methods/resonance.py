@@ -1,13 +1,13 @@
 """Resonance RoPE: whole wavelengths."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from lexbench.core.attention import Attention, Floats
-from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
+from lexbench.methods.rotary import change_frequencies
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,7 @@ class Resonance:
         Where it has no frequencies, the model's own are rounded; Refused unless the model has plain RoPE. ConfigError
         where frequencies change while a text is read (`dynamic`).
         """
-        # A modifier acts on each pass of a mixture and on each group of layers.
-        if attention.mixture is not None:
-            return Attention(mixture=tuple(self.over(part, model, length) for part in attention.mixture))
-        if attention.dynamic is not None:
-            raise ConfigError(
-                "resonance needs frequencies that are fixed before the text begins, got dynamic: "
-                "compose it with dynamic_ntk's policy=local_static"
-            )
-        frequencies = model.inv_freq() if attention.inv_freq is None else attention.inv_freq
-        otherwise = attention.otherwise
-        if attention.layers is not None:
-            otherwise = self.over(otherwise or Attention(), model, length)
-        return replace(attention, inv_freq=_round_wavelengths(frequencies), otherwise=otherwise)
+        return change_frequencies("resonance", attention, model, _round_wavelengths)
 
 
 def _round_wavelengths(frequencies: Floats) -> Floats:

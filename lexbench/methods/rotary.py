@@ -1,7 +1,7 @@
 """Shared by methods that change rotary frequencies: checks, bases, blend by rotations, transformers' parameters."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -16,6 +16,30 @@ from lexbench.core.record import Refused
 
 MAX_SCALING_FACTOR = 1e6
 """Bound of a factor: with a larger one, all frequencies are 0 in float32 at any length."""
+
+
+def change_frequencies(
+    method: str, attention: Attention, model: Model, change: Callable[[Floats], Floats]
+) -> Attention:
+    """Apply a modifier's `change` to the frequencies of an Attention, in all its layers and passes.
+
+    Where it has no frequencies, the model's own are changed; Refused unless the model has plain RoPE. ConfigError
+    where frequencies change while a text is read (`dynamic`).
+    """
+    # A modifier acts on each pass of a mixture and on each group of layers.
+    if attention.mixture is not None:
+        passes = (change_frequencies(method, part, model, change) for part in attention.mixture)
+        return Attention(mixture=tuple(passes))
+    if attention.dynamic is not None:
+        raise ConfigError(
+            f"{method} needs frequencies that are fixed before the text begins, got dynamic: "
+            "compose it with dynamic_ntk's policy=local_static"
+        )
+    frequencies = model.inv_freq() if attention.inv_freq is None else attention.inv_freq
+    otherwise = attention.otherwise
+    if attention.layers is not None:
+        otherwise = change_frequencies(method, otherwise or Attention(), model, change)
+    return replace(attention, inv_freq=change(frequencies), otherwise=otherwise)
 
 
 def check_factor(method: str, factor: float | None) -> None:

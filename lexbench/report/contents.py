@@ -15,6 +15,7 @@ from lexbench.report.headline import headline_sentence
 from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
 from lexbench.report.select import TABLES_REMEDY, check_highlight, left_out_sentence, tables_to_show
+from lexbench.report.stopping import stopped_grid
 from lexbench.report.tables import (
     COLLAPSE_LEGEND,
     GAIN_LEGEND,
@@ -163,10 +164,13 @@ def _summary(folders: Sequence[Path], loaded: LoadedCells) -> str:
     lines = [
         f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(escape_markdown, folders))}."
     ]
-    if loaded.unfinished:
-        names = [escape_markdown(f"{cell.method} {cell.task} at {cell.length}") for cell in loaded.unfinished]
+    stopped = {name for each in loaded.stopped for name in (each.cell, each.baseline)}
+    if left := [cell for cell in loaded.unfinished if cell.id not in stopped]:
+        names = [escape_markdown(f"{cell.method} {cell.task} at {cell.length}") for cell in left]
         lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. Repeat the run command to finish them.")
     lines += [f"\n**Not readable:** {escape_markdown(problem)}" for problem in loaded.problems]
+    if loaded.stopped:
+        lines += ["", grid_markdown(stopped_grid(loaded.stopped))]
     return "\n".join(lines)
 
 

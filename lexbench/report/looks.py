@@ -50,6 +50,16 @@ LOOK_OF_USUAL_METHOD = {
     "streaming_llm": (6, "x"),
 }
 """Place in FAMILY_COLOURS and marker of the methods that are compared most."""
+PAPER_NAME_OF_METHOD = {
+    **{"none": "unmodified", "pi": "PI", "ntk": "NTK-aware", "ntk_by_parts": "NTK-by-parts", "yarn": "YaRN"},
+    **{"dynamic_ntk": "Dynamic NTK", "longrope": "LongRoPE", "longrope2": "LongRoPE2", "llama3": "Llama 3"},
+    **{"self_extend": "Self-Extend", "rerope": "ReRoPE", "leaky_rerope": "Leaky ReRoPE", "dca": "DCA"},
+    **{"streaming_llm": "StreamingLLM", "string": "STRING", "abf": "ABF", "clex": "CLEX", "hope": "HoPE", "dpe": "DPE"},
+    **{"ms_poe": "Ms-PoE", "p_rope": "p-RoPE", "chunkllama": "ChunkLlama", "resonance": "Resonance RoPE"},
+}
+"""Names as papers write them; a method without one has its label."""
+PART_NAME = re.compile(r"(^|\+)(\w+)")
+"""The name of a method or of a part of a composed one, at its place in a label."""
 DASH_PATTERNS: tuple[tuple[float, ...], ...] = (
     *((), (5, 2), (1.5, 1.5), (6, 1.5, 1, 1.5)),
     *((8, 4), (3, 1), (6, 1, 1, 1, 1, 1), (9, 1.5, 3, 1.5)),
@@ -82,6 +92,11 @@ class Look:
 def name_of(method: MethodKey) -> str:
     """The name of a method in figures and on pages: its label, and that of the baseline in words."""
     return f"unmodified ({method})" if method == BASELINE_METHOD else str(method)
+
+
+def paper_name(method: MethodKey) -> str:
+    """The name of a method in a table for a paper: as its own paper writes it, where that differs from its label."""
+    return PART_NAME.sub(lambda part: f"{part[1]}{PAPER_NAME_OF_METHOD.get(part[2], part[2])}", str(method))
 
 
 def is_own(method: MethodKey) -> bool:

@@ -5,10 +5,11 @@ fonts, the larger of both, and bold 15 % wider, as cmbx10 is than cmr10. Below 1
 letters (`WIDTH_FACTORS_OF_SIZE`). The largest size that fits is taken.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import matplotlib as mpl
 from matplotlib.ft2font import FT2Font, LoadFlags
@@ -16,12 +17,16 @@ from matplotlib.ft2font import FT2Font, LoadFlags
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
+from lexbench.core.text import plain_text
 from lexbench.report import looks
 from lexbench.report.formats import escape_tex
 from lexbench.report.grid import best_displayed_value, value_entry
-from lexbench.report.titles import differences_of
-from lexbench.report.wording import format_record_value, metric_label
+from lexbench.report.titles import differences_of, table_caption
+from lexbench.report.wording import format_record_value, format_signed, metric_label
+from lexbench.stats.differences import Differences
 from lexbench.stats.floors import at_floor
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.summaries import Summary
 from lexbench.stats.tables import Table
 
 FONT_SIZE_CHOICES = (
@@ -31,6 +36,8 @@ FONT_SIZE_CHOICES = (
     ("\\scriptsize", 7.0, 2.0),
 )
 """Commands of a 10-point class, their points, and points between a column and its rule (\\tabcolsep)."""
+TINY_SIZE = "\\tiny"
+"""Command of the size of intervals."""
 TINY_FONT_POINTS = 5.0
 """Points of \\tiny."""
 POINTS_PER_INCH = 72.27
@@ -40,6 +47,8 @@ WIDTH_FACTORS_OF_SIZE = {9.0: (1.028, 1.028), 8.0: (1.063, 1.063), 7.0: (1.139, 
 """Widths of the digits of cmr9, cmr8, cmr7 and cmr5, by size in points, as multiples of cmr10's scaled to that size;
 and the largest such multiple of all other letters (the fonts' metrics, read by TeX)."""
 INTERVAL_PLACES = ("below", "beside", "none")
+Star = tuple[str, MethodKey, int]
+"""Name of the table, method and length of a starred value."""
 MEASURED_FONTS = ("cmr10.ttf", "STIXGeneral.ttf")
 
 
@@ -60,7 +69,8 @@ def paper_latex(
     interval: str = "below",
     digits: int | None = None,
     highlight: Collection[str] = (),
-    starred: Collection[tuple[str, MethodKey, int]] = (),
+    starred: Collection[Star] = (),
+    prices: Mapping[str, Mapping[MethodKey, Summary]] = MappingProxyType({}),
 ) -> str:
     """A `tabular` at most `width` inches wide: a block for each table, methods down, lengths across, best values bold.
 
@@ -72,6 +82,7 @@ def paper_latex(
         digits: decimals; None: as in reports.
         highlight: methods to name first, behind the baseline.
         starred: name of the table, method and length of values that a `*` follows.
+        prices: of each method by the name of the table (`stats.summaries.method_prices`), a column where one is known.
 
     Raises ConfigError where even the smallest size is wider.
     """
@@ -80,18 +91,26 @@ def paper_latex(
         raise ConfigError(f"--length {odd[0]} was not measured: choose from {', '.join(map(str, known))}")
     shown = [length for length in known if not lengths or length in lengths]
     models = len({table.cell.model for table in tables})
-    blocks = [(_title(table, models), _rows(table, shown, digits, highlight, starred)) for table in tables]
+    priced = any(each.value is not None for found in prices.values() for each in found.values())
+    blocks = []
+    for table in tables:
+        rows = _rows(table, shown, digits, highlight, starred)
+        if priced:
+            order = looks.order_methods(table.methods, highlight)
+            found = prices.get(table.name, {})
+            rows = [[*row, _price_cell(found.get(at), digits)] for row, at in zip(rows, order, strict=True)]
+        blocks.append((_title(table, models), rows))
+    heads = ["method", *(f"{length:,}" for length in shown), *(["price"] if priced else [])]
     needed = 0.0
     for command, points, gap in FONT_SIZE_CHOICES:
-        columns = [
-            [cell for _, rows in blocks for row in rows if (cell := row[place])] for place in range(len(shown) + 1)
-        ]
-        heads = ["method", *(f"{length:,}" for length in shown)]
+        columns = [[cell for _, rows in blocks for row in rows if (cell := row[place])] for place in range(len(heads))]
         sizes = [
             max(text_width_points(head, points), *(_cell_width_points(cell, points, interval) for cell in column))
             for head, column in zip(heads, columns, strict=True)
         ]
-        needed = max(sum(sizes) + 2 * gap * len(shown), *(text_width_points(title, points) for title, _ in blocks))
+        needed = max(
+            sum(sizes) + 2 * gap * (len(heads) - 1), *(text_width_points(title, points) for title, _ in blocks)
+        )
         if needed <= POINTS_PER_INCH * width:
             return "\n".join(_lines(blocks, heads, command, gap, interval))
     raise ConfigError(
@@ -146,7 +165,7 @@ def _rows(
     lengths: Sequence[int],
     digits: int | None,
     highlight: Collection[str],
-    starred: Collection[tuple[str, MethodKey, int]],
+    starred: Collection[Star],
 ) -> list[list[TableCell]]:
     def text(record: Record, value: float) -> str:
         return format_record_value(record, value) if digits is None else f"{value:.{digits}f}"
@@ -154,7 +173,7 @@ def _rows(
     best = {length: best_displayed_value(table.at(length), text) for length in lengths}
     rows = []
     for method in looks.order_methods(table.methods, highlight):
-        row = [TableCell(looks.name_of(method))]
+        row = [TableCell(looks.paper_name(method))]
         for length in lengths:
             record = table.entries.get((method, length))
             if record is None or record.value is None:
@@ -167,6 +186,62 @@ def _rows(
             row.append(TableCell(shown + star, interval, shown == best[length] and not at_floor(record)))
         rows.append(row)
     return rows
+
+
+def _price_cell(price: Summary | None, digits: int | None) -> TableCell:
+    """A price in the table's unit, nats or points; empty where there is none."""
+    if price is None or price.value is None:
+        return TableCell("--" if price else "")
+    places = f".{digits}f" if digits is not None else ".1f" if price.unit == "points" else ".3f"
+    ends = [format_signed(end, places) for end in (price.low, price.high) if end is not None]
+    return TableCell(format_signed(price.value, places), f"[{', '.join(ends)}]" if len(ends) == 2 else "")
+
+
+def significant_places(found: Mapping[str, Differences]) -> set[Star]:
+    """The values that differ from the baseline of their table's differences, by the table's name."""
+    return {
+        (name, *place) for name, each in found.items() for place, entry in each.entries.items() if entry.significant
+    }
+
+
+def floating_table(tabular: str, tables: Sequence[Table], label: str, baseline: MethodKey, priced: bool = False) -> str:
+    """A table of `paper_latex` with a caption of at most 60 words; protocols stand above it, as comments.
+
+    Args:
+        tabular: of `paper_latex`.
+        tables: that it holds.
+        label: of LaTeX.
+        baseline: method from which the starred ones differ.
+        priced: whether it has prices.
+    """
+    cells = [table.cell for table in tables]
+    models, counts, seeds = (
+        ", ".join(dict.fromkeys(str(getattr(cell, name)) for cell in cells)) for name in ("model", "n", "seed")
+    )
+    brackets = "brackets: 95 % intervals; " if TINY_SIZE in tabular else ""
+    said = (
+        f"{models}: {counts} samples a cell, seed {seeds}, by length in tokens. Bold: best of its column; {brackets}"
+        f"*: differs from {looks.paper_name(baseline)} on the same questions, p up to {SIGNIFICANCE_LEVEL} after "
+        "Holm's correction. ↓: lower is better, ↑: higher."
+        + (" Price: change at the trained length, set as for the longest." if priced else "")
+    )
+    protocols = dict.fromkeys(
+        f"{cell.task}: {' '.join(table_caption(table).split())}" for cell, table in zip(cells, tables, strict=True)
+    )
+    needs, *rest = tabular.splitlines()
+    return "\n".join(
+        [
+            needs,
+            *(f"% {plain_text(each)}" for each in protocols),
+            "\\begin{table}[t]",
+            "\\centering",
+            f"\\caption{{{escape_tex(said)}}}",
+            f"\\label{{tab:{label}}}",
+            *rest,
+            "\\end{table}",
+            "",
+        ]
+    )
 
 
 def _lines(

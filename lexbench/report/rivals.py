@@ -1,19 +1,20 @@
-"""One method against each of the others, by the paired test: a sentence, and a table of its leads."""
+"""One method against each of the others, by the paired test: sentences, and a table of its leads."""
 
-from collections.abc import Iterator
-
-from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
-from lexbench.core.text import count_with_noun, join_first_few, plain_text
+from lexbench.core.text import count_with_noun, plain_text
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry, value_entry
 from lexbench.report.notes import SAME_ATTENTION_WORDS, coverage_sentences, note_text
 from lexbench.report.titles import differences_in_brackets, length_heading
-from lexbench.report.wording import difference_format, format_ratio, found_words, metric_label, short_unit
+from lexbench.report.wording import difference_format, format_p_value, format_ratio, metric_label, short_unit
 from lexbench.stats.differences import Difference, Differences
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_factor
 from lexbench.stats.notes import Note, NoteKind
-from lexbench.stats.reach import smallest_found_by_all
+from lexbench.stats.reach import MAX_PLANNED_CLUSTERS, more_clusters_to_find
+
+DECIDING_WORDS = (
+    "How many more texts would decide: if these differ as the measured ones do, so many are told nine times of ten."
+)
 
 
 def method_name(method: MethodKey) -> str:
@@ -27,8 +28,8 @@ def told_length(found: Differences) -> int | None:
     return known[-1] if known else None
 
 
-def lead_sentence(found: Differences, silent: str | None = None) -> str:
-    """The result of a method at its longest length: its value, then whom it beats, who beats it, and what is open.
+def lead_sentences(found: Differences, silent: str | None = None) -> list[str]:
+    """The result of a method at its longest length: its value, then a sentence on each other method, to quote alone.
 
     Args:
         found: leads of the method (`stats.differences.leads`).
@@ -38,55 +39,51 @@ def lead_sentence(found: Differences, silent: str | None = None) -> str:
     name = f"{table.cell.task}{differences_in_brackets(table)}"
     if length is None:
         reason = next((record.refused for record in table.of(mine) if record.refused), None)
-        return f"{name}: {mine} has no value{f' ({plain_text(reason)})' if reason else ''}."
+        return [f"{name}: {mine} has no value{f' ({plain_text(reason)})' if reason else ''}."]
     own = table.entries[mine, length]
     value = f"{value_entry(own).text_with_interval} {metric_label(table.metric, table.cell.task_name)}"
-    said = f"{name} at {length:,} tokens ({format_ratio(own.multiple)}): {mine} has {value}"
+    place = f"{name} at {length:,} tokens ({format_ratio(own.multiple)})"
+    said = f"{place}: {mine} has {value}"
     if silent:
-        return f"{said}. {silent}"
+        return [f"{said}. {silent}"]
     tested = [found.entries[row, length] for row in table.methods if (row, length) in found.entries]
-    parts = [f"{words} {', '.join(told)}" for words, told in _standings(found, tested)]
-    return f"{said}; {'; '.join(parts)}." if parts else f"{said}; no other method is measured there."
+    if not tested:
+        return [f"{said}; no other method is measured there."]
+    return [f"{said}.", *(_rival_sentence(found, each, place) for each in sorted(tested, key=_sentence_place))]
 
 
-def _standings(found: Differences, tested: list[Difference]) -> Iterator[tuple[str, list[str]]]:
-    """Groups of the others, each with the words before it."""
-    up, down = ("better than", "worse than") if found.table.better else ("higher than", "lower than")
-    real = [each for each in tested if each.significant]
-    won, lost = ([each for each in real if side * (each.difference or 0.0) > 0] for side in (1, -1))
-    if won:
-        yield up, [_lead(found, each) for each in won]
-    if lost:
-        yield down, [_lead(found, each) for each in lost]
-    open_ = [each for each in tested if not each.significant and each.p is not None]
-    for why, group in group_by_key(open_, lambda each: _unsure(found, each)).items():
-        told = ", ".join(_lead(found, each) for each in group)
-        yield "not told apart from", [f"{told} ({why or _found_size(found, group)})"]
-    for why, group in group_by_key([each for each in tested if each.p is None], _why_no_value).items():
-        yield "not compared with", [f"{join_first_few([method_name(each.method) for each in group])} ({why})"]
+def _sentence_place(each: Difference) -> int:
+    """Place among the sentences: won, lost, open, not compared."""
+    if each.p is None:
+        return 3
+    return 2 if not each.significant else 0 if (each.difference or 0.0) > 0 else 1
 
 
-def _unsure(found: Differences, each: Difference) -> str:
-    """Why nothing is told, where both values are at a limit, or the interval alone would tell; nothing elsewhere."""
+def _rival_sentence(found: Differences, each: Difference, place: str) -> str:
+    """The method against one other: the difference, its interval, the questions, and what would decide."""
+    mine, other = found.baseline, method_name(each.method)
+    if each.p is None:
+        return f"{mine} is not compared with {other} in {place}: {_why_no_value(each)}."
+    by = difference_entry(each, difference_format(found)).text_with_interval
+    numbers = f"{by}{short_unit(found.table.metric or '')}, {count_with_noun(each.clusters, 'text')}"
+    if each.significant:
+        up, down = ("better", "worse") if found.table.better else ("higher", "lower")
+        word = up if (each.difference or 0.0) > 0 else down
+        return f"{mine} is {word} than {other} in {place}: {numbers} (p {format_p_value(each.p_holm or 0.0)})."
+    return f"{mine} cannot be told from {other} in {place}: {numbers}; {_why_open(found, each)}."
+
+
+def _why_open(found: Differences, each: Difference) -> str:
+    """Why nothing is told, and how many more texts would."""
     if each.limit:
         return note_text(each.limit)
-    if each.low is None or each.high is None or each.low <= 0 <= each.high:
-        return ""
-    count = sum(other.p is not None for other in found.entries.values())
-    if min_sign_flip_p(each.clusters) * count > SIGNIFICANCE_LEVEL:
-        few = f"no p of {count_with_noun(each.clusters, 'cluster')} is small enough"
-        return f"their intervals alone exclude 0, but {few} for {count_with_noun(count, 'comparison')}: raise n"
-    return (
-        f"their intervals alone exclude 0, but p is above {SIGNIFICANCE_LEVEL} after Holm's correction for {count} "
-        "comparisons"
-    )
-
-
-def _found_size(found: Differences, group: list[Difference]) -> str:
-    """The size from which on all of these would have been told apart."""
     metric = found.table.metric or ""
-    own_unit = [each.in_unit(1 / display_factor(metric)) for each in group]
-    return found_words(smallest_found_by_all(own_unit, metric), metric)
+    more = more_clusters_to_find(each.in_unit(1 / display_factor(metric)), metric)
+    if not each.n_changed:
+        return "all answers are the same"
+    if more is None:
+        return f"{MAX_PLANNED_CLUSTERS:,} would not decide"
+    return f"about {int(float(f'{max(1, more):.2g}')):,} more would decide"
 
 
 def _why_no_value(each: Difference) -> str:
@@ -95,13 +92,8 @@ def _why_no_value(each: Difference) -> str:
     return plain_text(note_text(each.apart or Note(NoteKind.NO_PAIRED_VALUE)))
 
 
-def _lead(found: Differences, each: Difference) -> str:
-    by = difference_entry(each, difference_format(found)).text_with_interval
-    return f"{method_name(each.method)} by {by}{short_unit(found.table.metric or '')}"
-
-
 def lead_grid(found: Differences, silent: str | None = None) -> Grid:
-    """The leads of a method over each other one, a column for each length; `silent` as of `lead_sentence`."""
+    """The leads of a method over each other one, a column for each length; `silent` as of `lead_sentences`."""
     table = found.table
 
     def entry(row: MethodKey, length: int) -> GridEntry:
@@ -129,7 +121,7 @@ def lead_grid(found: Differences, silent: str | None = None) -> Grid:
         below=[
             f"Paired on the same questions, in {found.unit}; {positive}. Brackets: 95 % intervals. "
             f"*: p up to {SIGNIFICANCE_LEVEL} after Holm's correction for {count_with_noun(count, 'comparison')}, "
-            "and an interval without 0.",
+            f"and an interval without 0. {DECIDING_WORDS}",
             *coverage_sentences(found),
         ],
     )

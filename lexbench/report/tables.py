@@ -31,6 +31,7 @@ from lexbench.report.notes import (
     note_text,
     unchanged_prompts_sentence,
 )
+from lexbench.report.stopping import stopped_grid
 from lexbench.report.titles import differences_in_brackets, length_heading, table_caption
 from lexbench.report.wording import (
     difference_format,
@@ -50,6 +51,7 @@ from lexbench.stats.records import number_sort_key
 from lexbench.stats.same_attention import unchanged_up_to
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
+from lexbench.store.stopped import read_stopped
 from lexbench.store.store import Store
 
 MAX_TERMINAL_CELLS = 2000
@@ -244,6 +246,8 @@ def terminal_tables(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
         shown.append("\n".join(lines))
         told.add(about)
     shown += [grid_markdown(longbench_grid(layout)) for layout in of_longbench]
+    stopped = [each for folder, ids in wanted.items() for each in read_stopped(folder) if each.cell in ids]
+    shown += [grid_markdown(stopped_grid(stopped))] if stopped else []
     return "\n".join([*shown, *filter(None, [ability_sentence(tables)])])
 
 

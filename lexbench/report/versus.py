@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -16,16 +17,15 @@ from lexbench.report.leaderboard.leaderboard import headline_metric_tables as ju
 from lexbench.report.notes import language_sentences
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
-from lexbench.report.rivals import lead_grid, lead_sentence
+from lexbench.report.rivals import lead_grid, lead_sentences
 from lexbench.report.tables import headline_tables
-from lexbench.report.titles import table_caption
 from lexbench.report.wording import escape_markdown
-from lexbench.stats.differences import Differences, leads
+from lexbench.stats.differences import Differences, leads, with_sign
 from lexbench.stats.floors import language_not_learned
 from lexbench.stats.headline import build_headlines
-from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.notes import Note
 from lexbench.stats.rescore import samples_by_cell
+from lexbench.stats.summaries import Summary, method_prices
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.store import Store
 
@@ -71,12 +71,14 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
         shown, every = ([rename_methods(table, {mine: called}) for table in found] for found in (shown, every))
         mine = called
     found = {table.name: each for table in shown if (each := _leads(table, samples, mine))}
-    said = [sentence(table, found.get(table.name), mine) for table in judged(shown)]
+    said = [each for table in judged(shown) for each in sentences(table, found.get(table.name), mine)]
     grids = [lead_grid(found[table.name], _silent_text(table)) for table in judged(shown) if table.name in found]
     out.mkdir(parents=True, exist_ok=True)
     files = tuple(out / f"versus{suffix}" for suffix in (".md", ".svg", ".pdf", ".tex"))
     with mpl.rc_context(MATPLOTLIB_STYLE):
-        figure = paper.paper_figure(shown, paper.WIDTH_INCHES_OF_SIZE["page"], [str(mine)])
+        figure = paper.paper_figure(
+            shown, paper.WIDTH_INCHES_OF_SIZE["page"], [str(mine)], {name: _minus(each) for name, each in found.items()}
+        )
         for file in files[1:3]:
             save_figure_as(figure, file)
     about = [formats.grid_markdown(headline.grid_of_headline(each)) for each in build_headlines(every, samples)]
@@ -90,15 +92,16 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
         "",
     ]
     write_text(files[0], "\n".join([*lines, *map(formats.grid_markdown, grids), *about]).rstrip() + "\n")
-    write_text(files[3], latex(shown, found, mine))
+    prices = {table.name: method_prices(table, samples) for table in shown if table.metric == "nll" or table.scored}
+    write_text(files[3], latex(shown, found, mine, prices))
     return Versus("\n\n".join([plain_text(title), *map(plain_text, said), *map(formats.align_columns, grids)]), files)
 
 
-def sentence(table: Table, found: Differences | None, mine: MethodKey) -> str:
+def sentences(table: Table, found: Differences | None, mine: MethodKey) -> list[str]:
     """The result of a method in one table; where nothing can be compared, this."""
     if found is None:
-        return f"{table.cell.task}: {mine} is {'the only method' if mine in table.methods else 'not measured'} there."
-    return lead_sentence(found, _silent_text(table))
+        return [f"{table.cell.task}: {mine} is {'the only method' if mine in table.methods else 'not measured'} there."]
+    return lead_sentences(found, _silent_text(table))
 
 
 def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKey) -> Differences | None:
@@ -107,6 +110,12 @@ def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKe
     if found is None or silent is None:
         return found
     return replace(found, entries={place: replace(each, limit=silent) for place, each in found.entries.items()})
+
+
+def _minus(found: Differences) -> Differences:
+    """The others minus the method, as a figure draws them, of its leads."""
+    side = -(found.table.better or 1)
+    return replace(found, entries={place: with_sign(each, side) for place, each in found.entries.items()})
 
 
 def _why_silent(table: Table) -> Note | None:
@@ -143,35 +152,17 @@ def rename_methods(table: Table, names: Mapping[MethodKey, MethodKey]) -> Table:
     )
 
 
-def latex(shown: list[Table], found: Mapping[str, Differences], mine: MethodKey) -> str:
-    """A floating table of all methods by length, with a caption that names n, protocol, marks and arrows."""
-    starred = {
-        (table.name, *place)
-        for table in shown
-        if table.name in found
-        for place, entry in found[table.name].entries.items()
-        if entry.significant
-    }
-    made = paper_table.paper_latex(
-        shown, paper.WIDTH_INCHES_OF_SIZE[LATEX_TABLE_WIDTH], highlight=[str(mine)], starred=starred
-    )
-    cell = shown[0].cell
-    protocols = dict.fromkeys(f"{table.cell.task}: {table_caption(table).replace(chr(10), '; ')}" for table in shown)
-    said = (
-        f"{mine} against others on {cell.model}, by length in tokens. ↓: lower is better, ↑: higher is better; bold: "
-        f"best of its column; in brackets 95 % intervals. *: differs from {mine} on the same questions, p up to "
-        f"{SIGNIFICANCE_LEVEL} after Holm's correction over methods and lengths. {'. '.join(protocols)}."
-    )
-    needs, *rest = made.splitlines()
-    return "\n".join(
-        [
-            needs,
-            "\\begin{table}[t]",
-            "\\centering",
-            f"\\caption{{{formats.escape_tex(said)}}}",
-            "\\label{tab:versus}",
-            *rest,
-            "\\end{table}",
-            "",
-        ]
-    )
+def latex(
+    shown: list[Table],
+    found: Mapping[str, Differences],
+    mine: MethodKey,
+    prices: Mapping[str, Mapping[MethodKey, Summary]],
+) -> str:
+    """A floating table of all methods by length, with prices; without intervals where it is too wide with them."""
+    width, stars = paper.WIDTH_INCHES_OF_SIZE[LATEX_TABLE_WIDTH], paper_table.significant_places(found)
+    about: dict[str, Any] = {"highlight": [str(mine)], "starred": stars, "prices": prices}
+    try:
+        made = paper_table.paper_latex(shown, width, **about)
+    except ConfigError:
+        made = paper_table.paper_latex(shown, width, **about, interval="none")
+    return paper_table.floating_table(made, shown, "versus", mine, priced=True)

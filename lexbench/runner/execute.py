@@ -26,6 +26,7 @@ from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.loop import measure_run
 from lexbench.runner.plan import describe_plan, fit_lengths, open_cell_of, plan_cells, refusal_lines, write_job_file
+from lexbench.runner.rounds import measure_in_rounds
 from lexbench.runner.run import RunState
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import record_problems
@@ -139,7 +140,8 @@ class _LocalModel:
 
     def measure(self, run: RunState, tokenizer: Tokenizer) -> None:
         """Measure all open cells of a run."""
-        measure_run(run, self._model, tokenizer)
+        measure = measure_run if run.job.stopping is None else measure_in_rounds
+        measure(run, self._model, tokenizer)
 
 
 def _models(job: Job, backend: Backend | None, cells: int, tokenizer: Tokenizer) -> AbstractContextManager[Any]:

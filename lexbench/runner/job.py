@@ -20,6 +20,7 @@ from lexbench.methods.composition import deployed_config, deployment_of, drop_id
 from lexbench.methods.scaled import attention_of
 from lexbench.metrics import declare_metrics
 from lexbench.runner.cells import Component, MethodComponent
+from lexbench.runner.stopping_rule import StoppingRule, check_stopping
 from lexbench.taskkit import ceiling
 
 MAX_SAMPLES_PER_CELL = 1_000_000
@@ -45,6 +46,8 @@ class Job:
     """Take from earlier answers what they hold already."""
     stop_after_collapse: bool = False
     """Skip the longer lengths of a method that has collapsed."""
+    stopping: StoppingRule | None = None
+    """How comparisons stop before n questions; None: every cell is asked all of them."""
     deployed: Sequence[MethodComponent] = ()
     """Methods that follow the length, set as for the longest length: measured at `price_length` only."""
     price_length: int | None = None
@@ -74,6 +77,7 @@ class Job:
         results: str | Path | None,
         reuse: bool = True,
         stop_after_collapse: bool = False,
+        stopping: StoppingRule | None = None,
         price: bool = False,
         executor: str = "here",
         ray: Mapping[str, Any] | None = None,
@@ -83,6 +87,7 @@ class Job:
         Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual.
         Where lengths are ceilings, the usual are 1, 2 and 4, or 1 where no method follows the prompts. Of `corpus` None
         or without a name, the usual one of the longest length.
+        With `stopping`, n is the budget of each cell (`runner.rounds`).
         With `price`, a method that follows the length also has a cell at the longest length within the trained one, set
         as for the longest length of all: what a deployment pays on short texts.
         """
@@ -117,6 +122,9 @@ class Job:
             "n": n,
             "seeds": list(seeds),
         }
+        if stopping is not None:
+            check_stopping([each.key for each in named], executor, stop_after_collapse)
+            config["stopping"] = {"until": stopping.until}  # another job than that of a fixed n
         return cls(
             model=facts,
             methods=named,
@@ -131,6 +139,7 @@ class Job:
             results=place,
             reuse=reuse,
             stop_after_collapse=stop_after_collapse,
+            stopping=stopping,
             executor=executor,
             ray=ray or {},
             config=config,

@@ -28,8 +28,14 @@ def measure_run(run: RunState, model: Answerer, tokenizer: Tokenizer, by_method:
                 measure_cell(run, model, tokenizer, cell)
 
 
-def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: OpenCell) -> None:
-    """Measure one claimed cell, from the first sample that its file lacks."""
+def measure_cell(
+    run: RunState, model: Answerer, tokenizer: Tokenizer, cell: OpenCell, until: int | None = None
+) -> int | None:
+    """Measure one claimed cell, from the first sample that its file lacks.
+
+    With `until`, only its questions of a lower index, and the cell stays unfinished. Returns the number of all of its
+    questions; None where it was refused or deferred.
+    """
     try:
         with run.progress.show_questions(cell):
             questions = questions_of(cell, tokenizer)
@@ -37,7 +43,7 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
         keep = run.store.defer if isinstance(refusal, Deferred) else run.store.refuse
         keep(cell, refusal.reason)
         run.end_cell(cell)
-        return
+        return None
     cell = with_used_groups(cell, questions)
     clock, finished, refused = CellClock(), False, False
     done: set[int] = set()
@@ -48,7 +54,8 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
         clock = CellClock(run.store.sample_costs(cell))
         done, first = {sample.index for sample in resumed}, next((s for s in resumed if s.failed is None), None)
         run.progress.begin_cell(cell, len(done))
-        missing = [question for question in questions if question.index not in done]
+        asked = questions if until is None else [question for question in questions if question.index < until]
+        missing = [question for question in asked if question.index not in done]
         for question, answer in clock.time_answers(model.answers(cell, missing)):
             sample = sample_of_answer(cell.step.task.obj, tokenizer, question, answer)
             if sample.failed is None:
@@ -57,6 +64,8 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
                     raise Deferred(explain_scores(cell, fault, stored=first.index in done))
             run.store.append(cell, sample, clock.count(sample.index, sample.tokens))
             run.progress.count_sample(cell)
+        if until is not None:
+            return len(questions)
         run.store.finish(cell, [question.index for question in questions])
         finished = True
     except Deferred as refusal:
@@ -69,6 +78,7 @@ def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: Ope
     if finished or (refused and peak is not None):
         run.record_cost(cell, clock, peak or MemoryPeak(bytes=None, own=False))
     run.end_cell(cell, seconds if finished and not done else None)
+    return len(questions) if finished else None
 
 
 def explain_scores(cell: OpenCell, fault: str, stored: bool) -> str:

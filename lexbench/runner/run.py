@@ -22,6 +22,8 @@ from lexbench.stats import costs
 from lexbench.stats.costs import Cost
 from lexbench.stats.rescore import rescore_cell
 from lexbench.store.checksum import with_checksum
+from lexbench.store.format import FinishedCell
+from lexbench.store.stopped import read_stopped
 from lexbench.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,7 @@ class RunState:
     """
 
     def __init__(self, job: Job, store: Store, cells: Sequence[OpenCell], quiet: bool) -> None:
-        self.job, self.store = job, store
+        self.job, self.store, self.cells = job, store, cells
         finished = {cell.id for cell in cells if store.is_finished(cell)}
         left = [cell for cell in cells if cell.id not in finished]
         self.measured = len(cells) - len(left)
@@ -150,27 +152,35 @@ class RunState:
     ) -> None:
         """Begin a cell with the samples of a finished one that asked fewer of its questions, and with their costs.
 
-        Of the cells that differ in the number of questions alone, the greatest tells; failed samples are asked again.
+        Of the cells that differ in the number of questions alone, the greatest tells, or one that stopped beyond it;
+        failed samples are asked again.
         """
         if not self.job.reuse or cell.identity["attention"] is None:
             return
-        fewer = cells_with_fewer_questions(self.store.folder, cell)
-        smaller = next((each for each in fewer if self.store.is_finished(each)), None)
-        found = self.store.load({smaller.id}) if smaller else []
-        if smaller is None or not found or found[0].refused is not None:
+        smaller = self._smaller_cell(cell)
+        if smaller is None or smaller.refused is not None:
             return
-        answered = [sample for sample in found[0].samples if sample.failed is None]
+        answered = [sample for sample in smaller.samples if sample.failed is None]
         trusted = self._trusted_samples(cell, answered, questions, model, tokenizer)
         # With the scores that a version which gave fewer did not store.
-        told = {sample.index: sample for sample in rescore_cell(found[0]).samples}
+        told = {sample.index: sample for sample in rescore_cell(smaller).samples}
         adopted = [each if told[each.index] is each else with_checksum(told[each.index]) for each in trusted]
-        cost = self._costs.get(smaller.id)
-        known = cost.samples() if cost else {}
+        cost = self._costs.get(smaller.cell.id)
+        known = cost.samples() if cost else self.store.sample_costs(smaller.cell)
         for sample in adopted:
             self.store.append(cell, sample, known.get(sample.index))
         # A row of an earlier version does not tell whose its timings are.
-        if cost and not known and len(adopted) == len(found[0].samples):
+        if cost and not known and len(adopted) == len(smaller.samples):
             self._keep_cost(cell, cost)
+
+    def _smaller_cell(self, cell: OpenCell) -> FinishedCell | None:
+        """The greatest finished cell with fewer of a cell's questions, or a stopped one that holds more of them."""
+        fewer = list(cells_with_fewer_questions(self.store.folder, cell))
+        greatest = next((each for each in fewer if self.store.is_finished(each)), None)
+        found = self.store.load({greatest.id}) if greatest else []
+        known = {name for each in read_stopped(self.store.folder) for name in (each.cell, each.baseline)}
+        stopped = [FinishedCell(each, self.store.unfinished_samples(each)) for each in fewer if each.id in known]
+        return max([*found, *stopped], key=lambda each: len(each.samples), default=None)
 
     def record_cost(self, cell: OpenCell, clock: CellClock, peak: MemoryPeak) -> None:
         """Keep what measuring a cell has taken, in all its parts."""

@@ -94,7 +94,7 @@ def baseline_cells(folders: Sequence[Path]) -> list[CellOutcomes]:
             )
     if loaded.unfinished:
         count = count_with_noun(len(loaded.unfinished), "unfinished cell")
-        raise ConfigError(f"run has {count} and cannot become a baseline: repeat the run command to finish it")
+        raise ConfigError(f"run has {count} and cannot become a baseline: {loaded.remedy}")
     cells = [outcomes_of_cell(finished) for finished in loaded.finished]
     refuse_duplicate_cells(cells)
     return cells

@@ -189,7 +189,11 @@ def clusters_to_prove(losses: ArrayLike, metric: str, margin: float, most: int, 
     that their variance is `likely_variance`. Scores keep their values: clusters without a change become lost or gained
     ones instead, as many of both as that variance asks for, so that a pilot without any is not taken for proof.
     """
-    drawn = _draw_deployments(np.asarray(losses, np.float64), metric, most, loss, 500)
+    return clusters_proven(_draw_deployments(np.asarray(losses, np.float64), metric, most, loss, 500), metric, margin)
+
+
+def clusters_proven(drawn: Floats, metric: str, margin: float) -> Floats:
+    """[3] clusters after which 50, 80 and 90 % of drawn losses [deployments, clusters] are proven; inf beyond them."""
     found = losses_are_proven(drawn, metric, margin).sum(axis=0)
     # Of 500 more than 250, 400 and 450.
     enough = [found > math.ceil(quantile * (len(drawn) - 1)) for quantile in (0.5, 0.8, 0.9)]
@@ -260,6 +264,10 @@ def fixed_test_clusters(losses: ArrayLike, metric: str, margin: float, loss: flo
 
     n = (1.645 + 1.282)^2 variance / (margin - loss)^2, for normal means, with `likely_variance`.
     """
-    variance = likely_variance(losses, metric)
+    return fixed_test_size(likely_variance(losses, metric), margin, loss)
+
+
+def fixed_test_size(variance: float, margin: float, loss: float = 0.0) -> int:
+    """Clusters of a test at one fixed number, as `fixed_test_clusters`, of losses with a known variance."""
     quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE_LEVEL) + NormalDist().inv_cdf(0.9)
     return max(2, math.ceil(quantiles**2 * variance / (margin - loss) ** 2))

@@ -94,10 +94,10 @@ def leads(table: Table, samples: Mapping[str, Sequence[Sample]], method: MethodK
     if found is None:
         return None
     side = better_direction(table.metric) or 1
-    return replace(found, entries={place: _with_sign(entry, -side) for place, entry in found.entries.items()})
+    return replace(found, entries={place: with_sign(entry, -side) for place, entry in found.entries.items()})
 
 
-def _with_sign(entry: Difference, side: int) -> Difference:
+def with_sign(entry: Difference, side: int) -> Difference:
     """The difference times 1 or -1; both values stay."""
     at = entry.interval
     return replace(

@@ -38,6 +38,8 @@ LOSS_SPREAD, MAX_LOSS_SPREAD_NATS = 0.5, 0.25
 QUANTILE_OF_FOUND_SHARE = 1.2815515655446004
 """Quantile of the standard normal distribution at 0.9."""
 N_DRAWN_RUNS = 400
+MAX_PLANNED_CLUSTERS = 10_000
+"""Clusters beyond which nothing is planned."""
 MAX_LOSS_TOLERANCES = 2.0**12
 """Largest loss of a likelihood that is tried, in tolerances."""
 AMBER_SCORE_POINTS, AMBER_NATS = 25.0, 0.06
@@ -99,6 +101,34 @@ def smallest_found_difference(found: PairedDifference, metric: str) -> float | N
         middle = (low + high) / 2
         low, high = (low, middle) if is_found(middle) else (middle, high)
     return max(high, _turned_share(clusters, questions, found.level)) if of_score and found.balanced else high
+
+
+def more_clusters_to_find(found: PairedDifference, metric: str) -> int | None:
+    """Clusters more with which a difference like this one is found nine times of ten; in the metric's own unit.
+
+    The least C with (t + z) sqrt(v / C) up to the difference, and of right and wrong answers with enough of them
+    turned, as in `smallest_found_difference`; v holds what the difference adds already. Both are known from this
+    sample alone, so it is a plan and no promise. None: no difference, or not within `MAX_PLANNED_CLUSTERS`.
+    """
+    size, clusters = abs(found.difference or 0.0), found.clusters
+    if not size or clusters < 2:
+        return None
+    of_answers, questions = metrics.is_score(metric) and found.balanced, found.pairs / clusters
+
+    def is_found(count: int) -> bool:
+        if min_sign_flip_p(count) > found.level:
+            return False
+        quantile = smallest_significant_difference(1.0, count, found.level, found.balanced) + QUANTILE_OF_FOUND_SHARE
+        told = size >= quantile * found.error * math.sqrt(clusters / count)
+        return told and (not of_answers or size >= _turned_share(count, questions, found.level))
+
+    low, high = clusters, MAX_PLANNED_CLUSTERS
+    if not is_found(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_found(middle) else (middle, high)
+    return high - clusters
 
 
 def smallest_found_by_all(tested: Iterable[PairedDifference], metric: str) -> float | None:

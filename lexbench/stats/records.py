@@ -5,7 +5,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import why_not_a_folder
 from lexbench.core.groups import group_by_key
 from lexbench.core.record import Cell, Record, Sample
+from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.stats import invariants
 from lexbench.stats.detection import detection
 from lexbench.stats.floors import floors_of_samples
@@ -23,6 +24,7 @@ from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import facts_of, failed_value, is_score
 from lexbench.stats.rescore import rescore_cell
 from lexbench.store.format import FinishedCell
+from lexbench.store.stopped import StoppedComparison, read_stopped
 from lexbench.store.store import Store
 
 if TYPE_CHECKING:
@@ -39,6 +41,14 @@ class LoadedCells:
     """Each cell once, sorted by id; none that another one repeats with more questions."""
     unfinished: list[Cell]
     problems: list[str]
+    stopped: list[StoppedComparison] = field(default_factory=list)
+    """Comparisons of unfinished cells that have stopped as soon as they were decided."""
+
+    @property
+    def remedy(self) -> str:
+        """How unfinished cells become finished ones."""
+        budget = max((each.budget for each in self.stopped), default=None)
+        return "repeat the run command to finish it" if budget is None else f"run with n={budget} to finish it"
 
 
 def build_records(folders: Iterable[Path]) -> list[Record]:
@@ -57,6 +67,7 @@ def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded
     finished: dict[str, FinishedCell] = {}
     left: dict[str, Cell] = {}
     problems: list[str] = []
+    stopped: list[StoppedComparison] = []
     for store in stores:
         own = any(store.folder.resolve().is_relative_to(folder.resolve()) for folder in afresh)
         cells = store.write_records(records_of, afresh=True) if own else store.load()
@@ -70,11 +81,35 @@ def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded
                 finished[cell.cell.id] = cell
         left.update({cell.id: cell for cell in store.unfinished_cells()})
         problems += store.problems
+        stopped += read_stopped(store.folder)
     for problem in problems:
         log.warning(problem)
-    unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]
     kept = cells_of_most_questions(finished.values())
-    return LoadedCells([rescore_cell(finished[name]) for name in sorted(kept)], unfinished, problems)
+    unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]
+    if stopped:
+        unfinished, stopped = _still_stopped(unfinished, stopped, [finished[name] for name in kept])
+    return LoadedCells([rescore_cell(finished[name]) for name in sorted(kept)], unfinished, problems, stopped)
+
+
+def _still_stopped(
+    unfinished: Sequence[Cell], stopped: Sequence[StoppedComparison], finished: Iterable[FinishedCell]
+) -> tuple[list[Cell], list[StoppedComparison]]:
+    """Unfinished cells and stopped comparisons without those that were measured with more questions since.
+
+    Logs which cells of the others no statistic of a fixed number of questions reads.
+    """
+    named = {name for each in stopped for name in (each.cell, each.baseline)}
+    measured = {_identity_without_n(each.cell) for each in finished if each.refused is None}
+    left = [cell for cell in unfinished if cell.id not in named or _identity_without_n(cell) not in measured]
+    kept = [each for each in stopped if each.cell in {cell.id for cell in left}]
+    shown = [f"{cell.method} {cell.task} at {cell.length}" for cell in left if cell.id in named]
+    if kept:
+        log.warning(
+            "%s stopped as soon as comparisons were decided (%s), so no statistic of a fixed number of questions reads "
+            "them: run with n=%d to have one",
+            *(count_with_noun(len(shown), "cell"), join_first_few(shown, 3), max(each.budget for each in kept)),
+        )
+    return left, kept
 
 
 def cells_of_most_questions(cells: Collection[FinishedCell]) -> set[str]:
@@ -83,14 +118,14 @@ def cells_of_most_questions(cells: Collection[FinishedCell]) -> set[str]:
     for row in group_by_key(cells, lambda each: (each.cell.task, each.cell.length, each.cell.method)).values():
         if len({each.cell.n for each in row}) == 1:
             continue
-        for alike in group_by_key(row, _identity_without_n).values():
+        for alike in group_by_key(row, lambda each: _identity_without_n(each.cell)).values():
             most = max((each.cell.n for each in alike if each.refused is None), default=0)
             kept -= {each.cell.id for each in alike if each.cell.n < most}
     return kept
 
 
-def _identity_without_n(finished: FinishedCell) -> str:
-    return replace(finished.cell, identity={**finished.cell.identity, "n": None}).id
+def _identity_without_n(cell: Cell) -> str:
+    return replace(cell, identity={**cell.identity, "n": None}).id
 
 
 def run_folders(folders: Iterable[Path]) -> list[Path]:

@@ -11,12 +11,14 @@ from lexbench.core.files import read_bytes, read_object
 from lexbench.store.folder_format import FORMAT_FILE
 from lexbench.store.format import MAX_COST_AMOUNT, FinishedCell
 from lexbench.store.records_file import RECORDS_FILE_NAME
+from lexbench.store.stopped import stopped_faults
 
 
 def folder_faults(folder: Path, cells: Collection[FinishedCell]) -> Iterator[str]:
     """Faults of the files beside the cells, one line each, with the remedy."""
     yield from _job_faults(folder, cells)
     yield from _cost_faults(folder / "costs.jsonl")
+    yield from stopped_faults(folder)
     yield from _empty_files(folder / "cells")
     if cells and (folder / FORMAT_FILE).is_file() and not (folder / RECORDS_FILE_NAME).exists():
         yield f"{folder / RECORDS_FILE_NAME} is missing: lexbench report {folder} writes it anew"

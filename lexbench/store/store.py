@@ -176,7 +176,7 @@ class Store:
         ConfigError where its file is of another cell, or has a line that is no sample.
         """
         file = self._file(cell, "jsonl")
-        lines = _whole_lines(file).splitlines()
+        lines = _whole_lines(file).splitlines() if file.exists() else []
         if lines:
             parse_cell_line(lines[0], file)
         return [parse_sample_line(line, file) for line in lines[1:]]

@@ -539,6 +539,8 @@ def test_the_fixture_loads_no_torch_before_it_is_used(tmp_path: Path) -> None:
         "    assert_rope(rope, length=8, facts=facts)\n"
         "    assert not early\n"
         "    assert_rope(rope, 'pi', factor=2, length=8, facts=facts)\n"
+        "def test_attention(assert_attention):\n"
+        "    assert_attention(object(), length=8)\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
@@ -548,3 +550,4 @@ def test_the_fixture_loads_no_torch_before_it_is_used(tmp_path: Path) -> None:
     )
     assert "RopeMismatch: Module does not rotate by pi(factor=2)" in done.stdout, done.stdout + done.stderr
     assert "Likely cause: scaling not applied" in done.stdout and done.returncode == 1
+    assert "Refused: assert_attention reads a loaded model of transformers, got object" in done.stdout

@@ -265,6 +265,19 @@ def test_layers_with_numbers_of_heads_of_their_own_are_answered_together(tmp_pat
         model.attend(Attention(scale=2.0))
 
 
+@pytest.mark.parametrize("family", ["gemma3n_text", "gemma4_text"])
+def test_padding_is_left_out_where_layers_use_the_keys_of_others(family: str, tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    folder = census.save(tmp_path, family, **sizes, num_kv_shared_layers=2)
+    model = Hf(read_model({"path": str(folder), "trained_length": 8}), device="cpu")
+    attention = lexbench.method("rerope", window=4).attention(model.model, 32)
+    model.attend(attention)
+    rng = np.random.default_rng(4)
+    rows = [rng.integers(0, census.PADDING, length) for length in (20, 13)]
+    for row, together in zip(rows, model.logits_together(rows), strict=True):
+        torch.testing.assert_close(together, model.logits(row, [len(row)], len(row)), rtol=1e-4, atol=1e-5)
+
+
 def test_a_config_whose_layers_differ_says_how_many_texts_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import Qwen3Config
 

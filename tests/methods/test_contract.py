@@ -16,8 +16,8 @@ from lexbench.methods.composition import Method
 ROOT = Path(__file__).parents[2]
 NAMES = registry.registered_names("method")
 NEED_PLAIN_ROPE = (
-    *("abf", "attention_buckets", "chunkllama", "clex", "critical_base", "dynamic_ntk", "entropy_abf", "hope"),
-    *("llama3", "longrope", "longrope2", "ms_poe", "ntk", "ntk_by_parts", "ntk_fixed", "ntk_mixed", "ntk_old"),
+    *("abf", "attention_buckets", "chunkllama", "clex", "clipped_rope", "critical_base", "dynamic_ntk", "entropy_abf"),
+    *("hope", "llama3", "longrope", "longrope2", "ms_poe", "ntk", "ntk_by_parts", "ntk_fixed", "ntk_mixed", "ntk_old"),
     *("p_rope", "pi", "power_basis", "resonance", "truncated_basis", "yarn", "yarn_paper"),
 )
 """They compute frequencies, or need a number that only the model's own file has."""

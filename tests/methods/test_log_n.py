@@ -38,3 +38,12 @@ def test_a_trained_length_of_one_is_refused() -> None:
         LogN(trained_length=1)
     with pytest.raises(Refused, match="at least 2, stub has 1"):
         LogN().attention(Model(name="stub", trained_length=1, head_dim=8), 64)
+
+
+def test_a_power_sharpens_more_or_not_at_all(tiny: Model) -> None:
+    assert scales(LogN(power=2), tiny, [15, 63, 255]) == pytest.approx([1, 9 / 4, 4], rel=1e-14)
+    assert scales(LogN(power=0, clip=False), tiny, [0, 3, 255]) == [1.0] * 3
+    assert LogN().attention(tiny, 64).as_data() == LogN(power=1.0).attention(tiny, 64).as_data()
+    assert "power" not in str(LogN().attention(tiny, 64).as_data())
+    with pytest.raises(ValueError, match="log_n's power must be finite and at least 0, got -1"):
+        LogN(power=-1)

@@ -15,6 +15,7 @@ from lexbench.commands import main
 from lexbench.report import paper_table
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
+from lexbench.stats.differences import paired_differences
 from lexbench.stats.tables import build_tables
 from tests.report.outcomes import answers, refused, right
 from tests.stats.test_headline import needle, text
@@ -58,9 +59,11 @@ def test_differences_stand_beside_levels_where_there_is_room_and_alone_where_not
     """By hand: of the same six texts ntk's loss is 0.25 nats above none's at 256 and 2 at 2048."""
     cells = [text(name, at, 3.5 + at / 1024 * (name == "ntk")) for name in ("none", "ntk") for at in (256, 2048)]
     [table] = [each for each in build_tables(cells) if each.metric == "nll"]
-    samples = {each.cell.id: each.samples for each in cells}
+    found = paired_differences(table, {each.cell.id: each.samples for each in cells})
+    assert found is not None
+    compared = {table.name: found}
     with mpl.rc_context(MATPLOTLIB_STYLE):
-        wide, narrow = (paper.paper_figure([table], width, (), samples) for width in (5.5, 3.03))
+        wide, narrow = (paper.paper_figure([table], width, (), compared) for width in (5.5, 3.03))
     assert [axes.get_position().x0 < 0.5 for axes in wide.axes] == [True, False]
     [alone] = narrow.axes
     for axes in (wide.axes[0], alone):
@@ -164,7 +167,7 @@ def test_a_table_has_the_rows_columns_and_digits_that_are_chosen() -> None:
     made = paper_table.paper_latex(TABLES, 5.5, lengths=[256], interval="none", digits=1)
     rows = [line.rstrip("\\").strip().split(" & ") for line in made.splitlines() if " & " in line]
     assert rows[0] == ["method", "256"]
-    assert [row[0] for row in rows[1:]] == ["unmodified (none)", "ntk", "unmodified (none)", "rerope"]
+    assert [row[0] for row in rows[1:]] == ["unmodified", "NTK-aware", "unmodified", "ReRoPE"]
     assert all(re.fullmatch(r"(\\textbf{)?\d+\.\d}?", row[1]) for row in rows[1:])
     assert made.count("{") == made.count("}")
 

@@ -159,6 +159,12 @@ def adagrope(start: Start) -> Spec:
     return Spec(start.theta, distance=lambda i, j: places[np.clip(i - j, 0, len(places) - 1)])
 
 
+def tapered(start: Start) -> Any:
+    """Pairs without a full turn within the trained length times a falling half of Hann's window."""
+    slow = int(np.sum(2 * np.pi / start.theta > start.trained))
+    return start.theta * np.concatenate([np.ones(len(start.theta) - slow), np.hanning(2 * slow - 1)[slow - 1 :]])
+
+
 def specs(name: str, start: Start) -> list[Spec]:
     """The Spec of each pass of a method with default parameters, at LENGTH tokens."""
     theta, trained, s = start.theta, start.trained, start.factor
@@ -191,6 +197,7 @@ def specs(name: str, start: Start) -> list[Spec]:
         "clex": lambda: Spec(ntk(start, 2 * math.ceil(s) - 1)),
         "critical_base": lambda: Spec((2 * trained / math.pi) ** (-2 * pairs / start.dims)),
         "hope": lambda: Spec(np.where(theta >= 2 * math.pi / trained, theta, 0.0)),
+        "clipped_rope": lambda: Spec(tapered(start)),
         "p_rope": lambda: Spec(np.where(pairs < int(0.75 * half), theta, 0.0)),
         "power_basis": lambda: Spec(theta * (1 - pairs / half) ** 0.1),
         "truncated_basis": lambda: Spec(truncated(start)),

@@ -8,7 +8,13 @@ import pytest
 from scipy.stats import binom
 
 from lexbench.stats.pairs import Outcome, paired_difference
-from lexbench.stats.reach import FOUND_SHARE, LOSS_SPREAD, smallest_found_difference, smallest_found_loss
+from lexbench.stats.reach import (
+    FOUND_SHARE,
+    LOSS_SPREAD,
+    more_clusters_to_find,
+    smallest_found_difference,
+    smallest_found_loss,
+)
 
 
 def scored(right: int, of: int, per_text: int = 1) -> list[Outcome]:
@@ -113,3 +119,31 @@ def test_the_stated_difference_of_a_likelihood_is_found_nine_times_of_ten() -> N
         told.append((paired_difference(before, run(size), "nll").p or 0) <= level)
         silent.append((pilot.p or 0) <= level)
     assert np.mean(told) >= FOUND_SHARE - 0.1 and np.mean(silent) <= 0.05
+
+
+def test_so_many_more_clusters_find_a_difference_like_the_pilots_nine_times_of_ten() -> None:
+    """Drawn from what the pilot shows: 6 of 32 answers are lost and 1 gained; and losses of 0.1 nats, spread 0.4."""
+    rng = np.random.default_rng(11)
+    lost = [Outcome(index=i, cluster=str(i), amount=float(i >= 6)) for i in range(32)]
+    before = [replace(each, amount=0.0 if each.index == 31 else 1.0) for each in lost]
+    spread = 0.1 + 0.4 * rng.permutation(np.linspace(-1.7, 1.7, 32))
+    texts = [
+        [Outcome(index=i, cluster=str(i), amount=float(3 + side * each), targets=1) for i, each in enumerate(spread)]
+        for side in (0, 1)
+    ]
+    for metric, sides in (("accuracy", (before, lost)), ("nll", (texts[0], texts[1]))):
+        pilot = paired_difference(*sides, metric)
+        more = more_clusters_to_find(pilot, metric)
+        assert more is not None
+        for count, low, high in ((32 + more, 0.8, 0.99), ((32 + more) // 2, 0.0, 0.82)):
+            told = 0
+            for _ in range(200):
+                drawn = rng.integers(32, size=count)
+                one, other = (
+                    [replace(side[at], index=place, cluster=str(place)) for place, at in enumerate(drawn)]
+                    for side in sides
+                )
+                told += (paired_difference(one, other, metric).p or 0.0) <= 0.05
+            assert low <= told / 200 <= high, (metric, count, told)
+    same = paired_difference(before, before, "accuracy")
+    assert more_clusters_to_find(same, "accuracy") is None

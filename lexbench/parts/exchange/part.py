@@ -5,6 +5,6 @@ from lexbench.core.parts import Part
 PART = Part(
     name="exchange",
     package="lexbench.parts.exchange",
-    commands=tuple(f"lexbench.parts.exchange.commands.{each}" for each in ("share", "import_", "lm_eval")),
-    provides={("compare", "samples"): "lexbench.parts.exchange.files.sample_comparison"},
+    commands=tuple(f"lexbench.parts.exchange.commands.{each}" for each in ("certify", "share", "import_", "lm_eval")),
+    provides={("referee", "samples"): "lexbench.parts.exchange.referee.command"},
 )

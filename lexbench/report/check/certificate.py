@@ -14,6 +14,7 @@ from lexbench.report.check.check import Check
 from lexbench.report.check.text import reason_text
 from lexbench.report.notes import change_text, unseen_words
 from lexbench.report.wording import short_unit
+from lexbench.stats.certificates import Proof
 from lexbench.stats.intervals import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_factor, display_unit, is_score
 from lexbench.stats.regressions import Verdict, VerdictStatus
@@ -76,9 +77,12 @@ def _claim(verdict: Verdict) -> dict[str, Any]:
 
 def proof_of(verdict: Verdict) -> dict[str, Any] | None:
     """Numbers of a proof, in the unit of the metric; None without one."""
-    proof, by = verdict.proof, display_factor(verdict.metric or "")
-    if proof is None:
-        return None
+    return proof_numbers(verdict.proof, verdict.metric or "") if verdict.proof else None
+
+
+def proof_numbers(proof: Proof, metric: str) -> dict[str, Any]:
+    """Numbers of a proof, in the unit of the metric."""
+    by = display_factor(metric)
     return {
         "mean_loss": by * proof.mean,
         "mean_loss_high": None if proof.end is None else by * proof.end,

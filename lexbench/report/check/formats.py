@@ -79,7 +79,7 @@ def check_command(
         said = f"NOT COMPARABLE: {plain_text(error)}"
         if markdown_file is not None:
             write_text(markdown_file, f"## lexbench check: {escape_markdown(said)}\n")
-        return f"{said}\n::error title=lexbench check::{_data(said)}", 2
+        return f"{said}\n{annotation('error', 'lexbench check', said)}", 2
     if junit_file is not None:
         write_bytes(junit_file, junit_xml(found))
     if markdown_file is not None:
@@ -115,10 +115,13 @@ def github_annotations(found: Check) -> list[str]:
                 *said[: MAX_ANNOTATIONS_OF_KIND - 1],
                 f"and {len(said) - MAX_ANNOTATIONS_OF_KIND + 1} more, see the log",
             ]
-        lines += [
-            f"::{kind} title={_property(f'lexbench check: {found.word.lower()}')}::{_data(note)}" for note in said
-        ]
+        lines += [annotation(kind, f"lexbench check: {found.word.lower()}", note) for note in said]
     return lines
+
+
+def annotation(kind: str, title: str, note: str) -> str:
+    """A workflow command of GitHub Actions; kind: error, warning or notice."""
+    return f"::{kind} title={_property(title)}::{_data(note)}"
 
 
 def _data(message: str) -> str:

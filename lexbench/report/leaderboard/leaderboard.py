@@ -86,7 +86,7 @@ def leaderboard_text(
     loaded = load_cells(folders)
     finished = list(_cells_of_tasks(loaded.finished, tasks)) if loaded.finished else []
     if not finished:
-        why = loaded.problems[0] if loaded.problems else "the run is unfinished: repeat the run command to finish it"
+        why = loaded.problems[0] if loaded.problems else f"the run is unfinished: {loaded.remedy}"
         raise ConfigError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = samples_by_cell(finished)
     every, ruled = build_tables(finished), (rule, margin)

@@ -16,7 +16,7 @@ from matplotlib.transforms import Affine2D
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
-from lexbench.core.record import Record, Sample
+from lexbench.core.record import Record
 from lexbench.report import looks, paper_table
 from lexbench.report.grid import value_entry
 from lexbench.report.looks import Look
@@ -91,16 +91,20 @@ def write_figure(
     if not tables:
         raise ConfigError("figure has nothing to draw: these folders hold no scored cell")
     pictures = [file for file in files if file.suffix.lower() != ".tex"]
+    samples = samples_by_cell(kept)
+    found = {table.name: paired_differences(table, samples) for table in tables}
+    compared = {name: each for name, each in found.items() if each is not None and not each.empty}
     for file in (each for each in files if each not in pictures):
         options: Any = {"lengths": lengths, "interval": interval, "digits": digits, "highlight": highlight}
-        write_text(file, paper_table.paper_latex(tables, WIDTH_INCHES_OF_SIZE[size], **options))
+        stars = paper_table.significant_places(compared)
+        made = paper_table.paper_latex(tables, WIDTH_INCHES_OF_SIZE[size], **options, starred=stars)
+        write_text(file, paper_table.floating_table(made, tables, "lexbench", BASELINE_METHOD))
     if not pictures:
         return
-    samples = samples_by_cell(kept)
     with mpl.rc_context({**MATPLOTLIB_STYLE, "font.size": FONT_SIZE_POINTS * (2 if size == "slide" else 1)}):
-        made = paper_figure(tables, WIDTH_INCHES_OF_SIZE[size], highlight, samples)
+        figure = paper_figure(tables, WIDTH_INCHES_OF_SIZE[size], highlight, compared)
         for file in pictures:
-            save_figure_as(made, file)
+            save_figure_as(figure, file)
 
 
 def _floor_above(axes: Axes, table: Table, scale: ValueScale) -> None:
@@ -127,7 +131,7 @@ def paper_figure(
     tables: Sequence[Table],
     width: float,
     highlight: Collection[str] = (),
-    samples: Mapping[str, Sequence[Sample]] = MappingProxyType({}),
+    compared: Mapping[str, Differences] = MappingProxyType({}),
 ) -> Figure:
     """A row for each table, paired differences and levels beside them, and one legend below for all.
 
@@ -139,11 +143,9 @@ def paper_figure(
         tables: of headline metrics.
         width: inches.
         highlight: methods to draw in front.
-        samples: of each cell id; none: no differences.
+        compared: paired differences by the name of the table; none: levels alone.
     """
     methods = looks.order_methods(list(dict.fromkeys(row for table in tables for row in table.methods)), highlight)
-    paired = {table.name: paired_differences(table, samples) for table in tables} if samples else {}
-    compared = {name: found for name, found in paired.items() if found is not None and not found.empty}
     if len(methods) > looks.MAX_PANEL_LINES:
         return ranked_figure(tables, width, highlight, compared)
     known = looks.looks_of_methods(methods, highlight)

@@ -12,9 +12,11 @@ import pytest
 
 from lexbench.commands.main import main
 from lexbench.core.errors import ConfigError
-from lexbench.parts.exchange.files.sample_comparison import compare, compare_command
 from lexbench.parts.exchange.files.sample_line import Line
 from lexbench.parts.exchange.files.sample_logs import DEFAULT_COLUMNS, read
+from lexbench.parts.exchange.referee.command import compare_command
+from lexbench.parts.exchange.referee.judge import compare_pairs
+from lexbench.parts.exchange.referee.pairs import pair_files
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -25,7 +27,7 @@ def lines(file: Path, rows: Rows) -> Path:
 
 
 def told(a: Path, b: Path, *columns: str) -> list[dict[str, Any]]:
-    tasks: list[dict[str, Any]] = json.loads(compare_command(a, b, columns, as_data=True))["tasks"]
+    tasks: list[dict[str, Any]] = json.loads(compare_command(a, b, columns, as_data=True)[0])["tasks"]
     return tasks
 
 
@@ -62,14 +64,14 @@ def test_columns_are_named_and_tasks_corrected_together(tmp_path: Path) -> None:
     law, art = told(a, b, "id=q", "score=ok", "task=subject", "cluster=source")
     assert (law["task"], law["p"], law["p_holm"]) == ("law", pytest.approx(2 / 2**8), pytest.approx(2 * 2 / 2**8))
     assert art["difference"] == 0 and not art["significant"] and law["significant"]
-    assert "| law" in compare_command(a, b, ["id=q", "score=ok", "task=subject"])
+    assert "| law" in compare_command(a, b, ["id=q", "score=ok", "task=subject"])[0]
 
 
 def test_a_null_score_counts_as_wrong_and_is_counted(tmp_path: Path) -> None:
     a = lines(tmp_path / "a.jsonl", [{"id": place, "score": 1} for place in range(8)])
     b = lines(tmp_path / "b.jsonl", [{"id": place, "score": None if place < 2 else 1} for place in range(9)])
     [found] = told(a, b)
-    assert (found["difference"], found["failed"], found["unpaired"]) == (-25.0, 2, 1)
+    assert (found["difference"], found["failed"], found["missing_in_a"]) == (-25.0, 2, 1)
 
 
 # other programs
@@ -216,7 +218,7 @@ def test_one_id_is_one_question(tmp_path: Path) -> None:
     rows = [harness(0, True, 1.0, target_hash="right"), harness(0, True, 1.0, target_hash="another")]
     one, other = (read(lines(tmp_path / "samples_a.jsonl", [row]), DEFAULT_COLUMNS, False) for row in rows)
     with pytest.raises(ConfigError, match="other target"):
-        compare(one, other)
+        pair_files(one, other)
 
 
 def test_samples_with_other_prompts_are_compared_and_said(tmp_path: Path) -> None:
@@ -226,10 +228,10 @@ def test_samples_with_other_prompts_are_compared_and_said(tmp_path: Path) -> Non
         lines(tmp_path / side / "samples_arc_2026-11-27T10-00-00.jsonl", rows)
     [accuracy, _] = told(tmp_path / "a", tmp_path / "b")
     assert accuracy["other_prompts"] == 12
-    assert "Other prompts in A and B" in compare_command(tmp_path / "a", tmp_path / "b")
+    assert "12 pairs read other prompts" in compare_command(tmp_path / "a", tmp_path / "b")[0]
     [accuracy, _] = told(tmp_path / "a", tmp_path / "a")
     assert accuracy["other_prompts"] == 0
-    assert "Other prompts" not in compare_command(tmp_path / "a", tmp_path / "a")
+    assert "other prompts" not in compare_command(tmp_path / "a", tmp_path / "a")[0]
 
 
 def test_a_sample_that_a_scorer_left_unscored_is_no_wrong_answer(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_a_sample_that_a_scorer_left_unscored_is_no_wrong_answer(tmp_path: Path)
     a.write_text(json.dumps(inspect_log(["C"] * 12)))
     b.write_text(json.dumps(inspect_log([math.nan, *["C"] * 11])))
     [found] = told(a, b)
-    assert (found["difference"], found["pairs"], found["unpaired"], found["failed"]) == (0.0, 11, 1, 0)
+    assert (found["difference"], found["pairs"], found["missing_in_b"], found["failed"]) == (0.0, 11, 1, 0)
 
 
 def test_measures_whose_lower_values_are_better_are_no_scores(tmp_path: Path) -> None:
@@ -298,11 +300,16 @@ def test_logprobs_of_vllm_that_are_none_are_refused(nats: float, tmp_path: Path)
         compare_command(one, other)
 
 
-def test_a_packed_file_is_named_as_one(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl.gz"
-    file.write_bytes(gzip.compress(b'{"id": 1, "score": 1}\n'))
-    with pytest.raises(ConfigError, match=r"^line 1 of .*a\.jsonl\.gz must be JSON, and is packed by gzip: unpack it$"):
-        compare_command(file, file)
+def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    rows = [{"id": place, "score": place % 2} for place in range(8)]
+    plain, packed = lines(tmp_path / "a.jsonl", rows), tmp_path / "b.jsonl.gz"
+    whole = gzip.compress(plain.read_bytes(), mtime=0)
+    packed.write_bytes(whole)
+    assert told(plain, packed)[0]["pairs"] == 8
+    for damaged in (whole[:-9], whole[:20] + b"?" + whole[21:]):
+        packed.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"b\.jsonl\.gz cannot be unpacked"):
+            told(plain, packed)
 
 
 # refusals
@@ -337,14 +344,15 @@ def test_numbers_that_are_not_finite_have_no_value() -> None:
         [Line("t", "nll", str(place), str(place), value, 1) for place, value in enumerate(side)]
         for side in ([1.0, 2.0], [2.0, None])
     ]
-    [found], alone = compare(*pairs)
-    assert found.found.difference == 1.0 and found.found.pairs == 1 and not alone
+    made, *alone = pair_files(*pairs)
+    [found] = compare_pairs(made)
+    assert found.found.difference == 1.0 and found.found.pairs == 1 and alone == [[], []]
     assert math.isfinite(found.detectable)
 
 
 def test_the_command_tells_files_from_run_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = str(lines(tmp_path / "a.jsonl", [{"id": place, "score": place % 2} for place in range(6)]))
-    assert main(["compare", a, a]) == 0 and "B against A" in capsys.readouterr().out
+    assert main(["compare", a, a]) == 0 and "no difference found" in capsys.readouterr().out
     for words, said in (
         ([a, str(tmp_path)], "must be two run folders, or two files of samples"),
         ([a, a, "--a", "method=none"], "--a and --b choose cells of run folders"),

@@ -51,8 +51,8 @@ def assert_rope(
     """
     if not is_whole(length, 1):
         raise ConfigError(f"length must be a whole number of at least 1 token, got {length!r}: the longest text")
-    model = _facts(given, facts, trained_length)
-    wanted, idle = _wanted_ropes(model, method, length, parameters)
+    model = facts_for(given, facts, trained_length)
+    wanted, idle = wanted_ropes(model, method, length, parameters)
     places = places_up_to(length)
     modules = list(rotary_modules(given, model))
     if not modules:
@@ -90,7 +90,7 @@ def assert_rope(
 # what is wanted
 
 
-def _facts(given: Any, facts: Model | None, trained_length: int | None) -> Model:
+def facts_for(given: Any, facts: Model | None, trained_length: int | None) -> Model:
     """The facts as given, or those in the config of the model or its rotary module."""
     if facts is None:
         holder = next(iter(given.values())) if isinstance(given, Mapping | nn.ModuleDict) else given
@@ -126,7 +126,7 @@ def _with_trained_length(model: Model, tokens: int) -> Model:
     return replace(model, trained_length=tokens, rope_scaling=scaling)
 
 
-def _wanted_ropes(
+def wanted_ropes(
     model: Model, given: Any, length: int, parameters: Mapping[str, Any]
 ) -> tuple[list[WantedRope], str | None]:
     """The RoPE of each kind of layers under the method, and the label of a method that changes none of them.

@@ -87,11 +87,11 @@ class Hook:
         """Results of rotary modules by positions, kept during one forward pass."""
 
     def mask(self, attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
-        """Mask function for transformers: the plain [B, K] padding mask, not a 4D mask; None without padding."""
-        # Our function is causal by itself, and knows the padding of its own texts.
+        """Mask function for transformers: the padding alone, [B, 1, 1, K]; None without padding."""
+        # Our function is causal by itself, and knows the padding of its own texts. Gemma 4 cuts masks of 4 dimensions.
         if attention_mask is None or self.text is not None or bool(attention_mask.all()):
             return None
-        return attention_mask
+        return attention_mask[:, None, None]
 
     def begin(self, prompt: int | None) -> None:
         """Reset before each question."""
@@ -372,13 +372,13 @@ class Hook:
 
 
 def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[Row]:
-    """Groups of rows to compute together, by a mask of padding."""
+    """Groups of rows to compute together, by a mask of padding: [B, 1, 1, K], or [B, K] of a network's own."""
     if mask is None:
         return [(slice(None), (0, total))]
-    if mask.dim() != 2 or mask.shape[1] != total:
+    if mask.shape[1:] not in ((total,), (1, 1, total)):
         raise Unrealisable("its attention uses its own mask")
     found = []
-    for row, real in enumerate(mask.bool().cpu()):
+    for row, real in enumerate(mask.reshape(-1, total).bool().cpu()):
         places = real.nonzero()[:, 0]
         begin, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (total, total)
         # Padding on the right stands behind a whole text, but inside one that goes on from a cache.

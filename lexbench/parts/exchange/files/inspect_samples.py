@@ -6,6 +6,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ def lines_of_log(log: Mapping[str, Any], path: Path) -> Iterator[Line]:
                     id=f"{text_of(sample['id'])} epoch {sample.get('epoch', 1)}",
                     cluster=text_of(sample["id"]),
                     amount=amount,
+                    prompt=_prompt(sample),
                     question=hashes_of(
                         {
                             "input": _without_ids(sample.get("input")),
@@ -95,6 +97,15 @@ def lines_of_log(log: Mapping[str, Any], path: Path) -> Iterator[Line]:
                         }
                     ),
                 )
+
+
+def _prompt(sample: Mapping[str, Any]) -> str | None:
+    """Hash of the messages before the model's first answer: a system's, examples, the question as it was put."""
+    messages = sample.get("messages")
+    if not isinstance(messages, list):
+        return None
+    asked = takewhile(lambda each: not isinstance(each, Mapping) or each.get("role") != "assistant", messages)
+    return dict(hashes_of({"prompt": _without_ids([*asked])}))["prompt"]
 
 
 def _without_ids(asked: Any) -> Any:

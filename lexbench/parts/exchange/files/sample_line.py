@@ -11,6 +11,8 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 from lexbench.stats.metrics import is_token_loss
 
+ALL_SAMPLES = "all samples"
+"""Task of samples whose file names none."""
 MAX_NEGATIVE_NATS = 1e-3
 """What rounding may leave below 0 in a loss: no probability is above 1."""
 MAX_NATS = 1e30

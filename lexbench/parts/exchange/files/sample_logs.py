@@ -3,22 +3,27 @@
     JSONL with columns       {"id": 7, "score": 1, "cluster": "book"}; `nll` in place of score, with `tokens`; `task`
     lm_eval                  samples_TASK_DATE.jsonl, or a folder of them
     Inspect                  a log, .json or .eval
+    Every Eval Ever          UUID_samples.jsonl
     vLLM                     the output of run-batch, with `prompt_logprobs: 0` in the requests
 
-Files are not trusted: sizes are bounded, and anything malformed is a ConfigError of one line that names the place.
+Each may be packed by gzip, and so named .gz. Files are not trusted: sizes are bounded, and anything malformed is a
+ConfigError of one line that names the place.
 """
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import parse_object, read_bytes, why_not_a_folder
+from lexbench.core.files import parse_object, why_not_a_folder
 from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
+from lexbench.parts.exchange.files.every_eval_ever_samples import is_every_eval_ever, lines_of_every_eval_ever
 from lexbench.parts.exchange.files.inspect_samples import lines_of_log, unpack_log
 from lexbench.parts.exchange.files.sample_line import (
+    ALL_SAMPLES,
     LOWER_IS_BETTER,
     Line,
     amount_of,
@@ -26,12 +31,14 @@ from lexbench.parts.exchange.files.sample_line import (
     refuse_lower_is_better,
     text_of,
 )
-from lexbench.parts.exchange.lm_eval.results.files import MAX_FILE_BYTES, numbered_lines
+from lexbench.parts.exchange.lm_eval.results.files import MAX_FILE_BYTES, numbered_lines, open_unpacked
 from lexbench.parts.exchange.lm_eval.results.metrics import OTHER_SCALES_PATTERN
 from lexbench.stats.metrics import is_token_loss
 
 DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
 """Names of the columns of JSONL, by what they hold."""
+LOG_GLOB = "samples_*.jsonl*"
+"""Files of lm_eval in a folder, packed or not."""
 DATED_LOG_NAME = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+")
 MAX_TOKEN_LOGPROB = 1e-3
 """What rounding may leave above 0."""
@@ -40,7 +47,7 @@ SAME_IN_VLLM = "ask for prompt_logprobs: 0, which scores the prompt"
 
 def is_log(path: Path) -> bool:
     """Whether a path is results by sample, and not a run folder."""
-    return path.is_file() or (path.is_dir() and any(path.glob("samples_*.jsonl")))
+    return path.is_file() or (path.is_dir() and any(path.glob(LOG_GLOB)))
 
 
 def columns_of(words: Sequence[str]) -> dict[str, str]:
@@ -72,26 +79,42 @@ def read(path: Path, columns: Mapping[str, str], own: bool) -> list[Line]:
         return _folder(path)
     if not path.is_file():
         raise ConfigError(f"results {path} {why_not_a_folder(path)}: give a file of samples, or a run folder")
-    if path.suffix == ".eval" and not own:
+    suffix = _name(path).suffix
+    if suffix == ".eval" and not own:
         return [*lines_of_log(unpack_log(path, _read_bounded(path)), path)]
-    if path.suffix == ".json" and not own:
+    if suffix == ".json" and not own:
         log = parse_object(_read_bounded(path), f"results {path}", "give an Inspect log, or JSONL")
         return [*lines_of_log(log, path)]
-    found = [line for place, row in _rows(path) for line in _of_row(row, place, path, columns, own)]
+    rows = _rows(path)
+    first = next(rows, None)
+    if first and not own and is_every_eval_ever(first[1]):
+        return lines_of_every_eval_ever(chain([first], rows))
+    found = (
+        [line for place, row in chain([first], rows) for line in _of_row(row, place, path, columns, own)]
+        if first
+        else []
+    )
     if not found:
         raise ConfigError(f"results {path} hold no sample: run the evaluation again")
     return found
 
 
+def _name(path: Path) -> Path:
+    """A file's name, without the .gz of a packed one."""
+    return Path(path.stem if path.suffix == ".gz" else path.name)
+
+
 def _read_bounded(path: Path) -> bytes:
-    if path.stat().st_size > MAX_FILE_BYTES:
+    with open_unpacked(path) as stream:
+        content = stream.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
         raise ConfigError(f"results {path} are larger than {MAX_FILE_BYTES >> 20} MiB: give JSONL, a line a sample")
-    return read_bytes(path)
+    return content
 
 
 def _folder(path: Path) -> list[Line]:
     """The samples of every task in a folder of lm_eval's, which holds one evaluation."""
-    files = sorted(path.glob("samples_*.jsonl"))
+    files = sorted(path.glob(LOG_GLOB))
     tasks = [_task_of(file) for file in files]
     if twin := next((task for task in tasks if tasks.count(task) > 1), None):
         raise ConfigError(f"folder {path} holds several evaluations of {twin}: give the samples files of one")
@@ -99,8 +122,9 @@ def _folder(path: Path) -> list[Line]:
 
 
 def _task_of(file: Path) -> str:
-    dated = DATED_LOG_NAME.fullmatch(file.stem)
-    return dated[1] if dated else file.stem.removeprefix("samples_")
+    name = _name(file).stem
+    dated = DATED_LOG_NAME.fullmatch(name)
+    return dated[1] if dated else name.removeprefix("samples_")
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -135,7 +159,7 @@ def _line_of_columns(row: Mapping[str, Any], place: str, columns: Mapping[str, s
     name, metric = ("nll", "nll") if "nll" in held else ("score", columns["score"])
     refuse_lower_is_better(metric, place)
     return Line(
-        task=str(held.get("task", "all samples")),
+        task=str(held.get("task", ALL_SAMPLES)),
         metric=metric,
         id=text_of(held["id"]),
         cluster=text_of(held.get("cluster", held["id"])),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lexbench.parts.exchange.files.sample_comparison import compare_command
+from lexbench.parts.exchange.referee.command import compare_command
 
 WHY = "inspect_ai is not installed here: make test-exchange"
 inspect_ai = pytest.importorskip("inspect_ai", reason=WHY)
@@ -37,6 +37,6 @@ def log(folder: Path, form: str, answer: str) -> Path:
 
 def test_logs_of_both_forms_are_compared(tmp_path: Path) -> None:
     a, b = log(tmp_path / "a", "json", "1"), log(tmp_path / "b", "eval", "none of them")
-    [found] = json.loads(compare_command(a, b, as_data=True))["tasks"]
+    [found] = json.loads(compare_command(a, b, as_data=True)[0])["tasks"]
     assert (found["task"], found["clusters"], found["pairs"], found["failed"]) == ("digits match", 9, 18, 0)
     assert (found["a_value"], found["b_value"]) == (pytest.approx(100 / 3), 0.0)

@@ -6,12 +6,15 @@
 The files are not trusted: sizes are bounded, and anything malformed is a ConfigError of one line that names the file.
 """
 
+import gzip
 import hashlib
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
@@ -19,6 +22,9 @@ from lexbench.core.values import is_whole
 
 MAX_FILE_BYTES = 256 << 20
 """Most bytes of a line, of a file that is read whole, and of a log as it is unpacked."""
+MAX_UNPACKED_BYTES = 1 << 30
+"""Most bytes that a file packed by gzip may hold."""
+GZIP_START = b"\x1f\x8b"
 DATED_NAME_PATTERN = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)")
 """File name with a date; all files of one evaluation share the date."""
 
@@ -103,14 +109,33 @@ class SamplesLine:
 
 
 def numbered_lines(path: Path, remedy: str) -> Iterator[tuple[str, bytes]]:
-    """Each line of a file, with its place; ConfigError with the remedy for one of more than `MAX_FILE_BYTES`."""
-    with path.open("rb") as stream:
+    """Each line of a file, unpacked where gzip packed it, with its place.
+
+    ConfigError with the remedy for a line of more than `MAX_FILE_BYTES`, and for a file that is damaged or unpacks to
+    more than `MAX_UNPACKED_BYTES`.
+    """
+    total = 0
+    with open_unpacked(path) as stream:
         # Bounded: a file without line ends would be read into memory whole.
         for number, line in enumerate(iter(lambda: stream.readline(MAX_FILE_BYTES + 1), b""), 1):
-            place = f"line {number} of {path}"
+            place, total = f"line {number} of {path}", total + len(line)
             if len(line) > MAX_FILE_BYTES:
                 raise ConfigError(f"{place} is larger than {MAX_FILE_BYTES >> 20} MiB: {remedy}")
+            if isinstance(stream, gzip.GzipFile) and total > MAX_UNPACKED_BYTES:
+                raise ConfigError(f"{path} unpacks to more than {MAX_UNPACKED_BYTES >> 20} MiB: unpack it yourself")
             yield place, line
+
+
+@contextmanager
+def open_unpacked(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """A file opened for reading, through gzip where it begins as such a file does; ConfigError where it is damaged."""
+    with path.open("rb") as stream:
+        packed = stream.read(len(GZIP_START)) == GZIP_START
+    try:
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            yield stream
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ConfigError(f"{path} cannot be unpacked ({str(error)[:80]}): pack it again") from None
 
 
 def read_samples(file: Path) -> Iterator[SamplesLine]:

@@ -1,0 +1,337 @@
+"""What a verdict costs that stops as soon as it is decided (`lexbench run n=auto`), beside a fixed number of questions.
+
+    python -m tools.verdicts
+
+200 planted comparisons with fixed seeds: losses (nats per token) and keys (right or wrong), one question a text and
+eight, true differences of 0, half, once, twice and four times the size that a plan of a fixed number detects in nine
+runs of ten (`stats.reach`), ten of each, to either side in turn. The margin is half that size, or all of it. Every
+rule sees the same draws:
+
+    stopping    rounds of 8, 12, 16, 24, ... questions, up to a budget of so many times the plan
+    fixed       `paired_difference` once: better or worse with p <= 0.05 and an interval that excludes 0, equal where
+                the interval lies within the margin
+
+A verdict is right where it is true: the true side, or equal where the true difference is below the margin. *Fixed n of
+equal power*: the least of 13 fixed numbers that gives as many right verdicts. A budget that ended is no verdict, and
+counts whole. Then families of twelve comparisons of which none differs, and SmolLM2's committed board, in the order in
+which its texts were asked.
+"""
+
+import argparse
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.core.groups import group_by_key
+from lexbench.runner.stopping_rule import StoppingRule
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.metrics import better_direction
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference
+from lexbench.stats.reach import smallest_found_difference
+from lexbench.stats.stopping import Decision, StoppingVerdict, decide, decide_gains, round_ends
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tools import smollm2_page
+
+Floats = NDArray[np.floating[Any]]
+SIZES = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""True differences, in detectable sizes of the plan."""
+COMPARISONS = 10
+"""Of each kind and size."""
+DETECTED = {"nll": 0.02, "accuracy": 0.1}
+"""The plan's detectable size, in nats per token, and as a share of answers."""
+MARGIN_SHARES = (0.5, 1.0)
+"""Margins, in detectable sizes."""
+DOCUMENT_SPREAD, WINDOW_SPREAD = 0.05, 0.1
+"""Standard deviations of a difference of nats between documents, and between windows of one."""
+CHANGED, SHARED = 0.2, 0.2
+"""Share of answers that differ without a true difference; share of texts whose questions all go one way."""
+BUDGETS = (1, 2, 4, 8)
+"""In plans."""
+FIXED = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+"""Fixed numbers that are tried, in plans."""
+NOISES: tuple[Callable[[np.random.Generator, int], Floats], ...] = (
+    lambda rng, count: rng.normal(size=count),
+    lambda rng, count: rng.standard_t(4, size=count) / math.sqrt(2),
+    lambda rng, count: rng.exponential(size=count) - 1,
+)
+"""Differences between documents: normal, with far ones on both sides, with a tail on one."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Comparisons of one metric, with so many questions a text."""
+
+    metric: str
+    questions: int
+    share: float = 1.0
+    """Margin, in sizes that the plan detects."""
+
+    @property
+    def detected(self) -> float:
+        """The difference that the plan detects."""
+        return DETECTED[self.metric]
+
+    @property
+    def margin(self) -> float:
+        """The difference that does not matter."""
+        return self.share * self.detected
+
+    @property
+    def variance(self) -> float:
+        """Between the mean differences of texts, where the true difference is 0."""
+        if self.metric == "nll":
+            return DOCUMENT_SPREAD**2 + (WINDOW_SPREAD**2 / self.questions if self.questions > 1 else 0.0)
+        return CHANGED * (SHARED + (1 - SHARED) / self.questions) if self.questions > 1 else CHANGED
+
+    @functools.cached_property
+    def plan(self) -> int:
+        """The least number of questions that detects the size."""
+        return next(
+            texts * self.questions
+            for texts in range(8, 10_000)
+            if (
+                smallest_found_difference(
+                    PairedDifference(
+                        pairs=texts * self.questions,
+                        clusters=texts,
+                        error=math.sqrt(self.variance / texts),
+                        balanced=self.metric == "accuracy" and self.questions == 1,
+                    ),
+                    self.metric,
+                )
+                or math.inf
+            )
+            <= self.detected
+        )
+
+    def budget(self, plans: int) -> int:
+        """The number of questions at which a run of so many plans ends: the next round."""
+        return next(end for end in round_ends(1 << 20) if end >= plans * self.plan)
+
+    def draw(self, size: float, place: int, count: int) -> Floats:
+        """[count] gains of questions, text by text; their mean is `size` detectable ones, to one side or the other."""
+        rng = np.random.default_rng([self.metric == "nll", self.questions, round(2 * size), place])
+        true, texts = (-1) ** place * size * self.detected, math.ceil(count / self.questions)
+        if self.metric == "nll":
+            # As losses do on the committed runs, a true one differs between texts by half of it.
+            spread = math.hypot(DOCUMENT_SPREAD, min(abs(true) / 2, 0.25))
+            found = np.repeat(true + spread * NOISES[place % len(NOISES)](rng, texts), self.questions)
+            if self.questions > 1:
+                found = found + WINDOW_SPREAD * rng.normal(size=len(found))
+            return np.asarray(found)
+        changed = max(CHANGED, abs(true))
+        single, whole = (np.repeat(rng.random(texts * self.questions // each), each) for each in (1, self.questions))
+        drawn = np.where(np.repeat(rng.random(texts) < SHARED, self.questions), whole, single)
+        return np.asarray((drawn < (changed + true) / 2) * 1.0 - (drawn > 1 - (changed - true) / 2))
+
+
+def sides(kind: Kind, gains: Floats) -> tuple[list[Outcome], list[Outcome]]:
+    """Outcomes of the baseline and of the method, of gains of questions."""
+    side = better_direction(kind.metric)
+    base, texts = (3.0 if kind.metric == "nll" else 0.0), [f"{place // kind.questions}" for place in range(len(gains))]
+    pairs = [(base, base + side * float(gain)) for gain in gains]
+    made = [
+        [Outcome(index=place, cluster=texts[place], amount=pair[which]) for place, pair in enumerate(pairs)]
+        for which in (0, 1)
+    ]
+    return made[0], made[1]
+
+
+def stop(kind: Kind, gains: Floats, budget: int, level: float) -> tuple[StoppingVerdict, int]:
+    """StoppingVerdict of a run in rounds, and its questions."""
+    before, after = sides(kind, gains[:budget])
+    for end in round_ends(budget):
+        found = decide(before[:end], after[:end], kind.metric, kind.margin, level)
+        if found.verdict is not StoppingVerdict.OPEN:
+            return found.verdict, end
+    return StoppingVerdict.OPEN, budget
+
+
+def judge_once(before: Sequence[Outcome], after: Sequence[Outcome], metric: str, margin: float) -> StoppingVerdict:
+    """StoppingVerdict of a fixed number of questions."""
+    found = correct_by_holm({0: paired_difference(before, after, metric)})[0]
+    return verdict_of(found, metric, margin)
+
+
+def verdict_of(found: PairedDifference, metric: str, margin: float) -> StoppingVerdict:
+    """What a corrected comparison says."""
+    if found.significant:
+        return (
+            StoppingVerdict.BETTER
+            if better_direction(metric) * (found.difference or 0.0) > 0
+            else StoppingVerdict.WORSE
+        )
+    low, high = found.low, found.high
+    within = low is not None and high is not None and -margin < low and high < margin
+    return StoppingVerdict.EQUAL if within else StoppingVerdict.OPEN
+
+
+def is_right(verdict: StoppingVerdict, size: float, place: int, share: float) -> bool | None:
+    """Whether a verdict is true; None: there is none."""
+    if verdict is StoppingVerdict.OPEN:
+        return None
+    if verdict is StoppingVerdict.EQUAL:
+        return size < share
+    return size > 0 and verdict is (StoppingVerdict.WORSE if place % 2 else StoppingVerdict.BETTER)
+
+
+def planted(share: float) -> Iterator[tuple[Kind, float, int, Floats]]:
+    """Kind, size, number and gains of each comparison."""
+    for metric in ("nll", "accuracy"):
+        for questions in (1, 8):
+            kind = Kind(metric, questions, share)
+            for size in SIZES:
+                for place in range(COMPARISONS):
+                    yield kind, size, place, kind.draw(size, place, kind.budget(max(BUDGETS)))
+
+
+Row = tuple[Kind, float, bool | None, int]
+"""Kind, size, whether right, questions."""
+
+
+def stopping_rows(plans: int, share: float) -> list[Row]:
+    """What runs with a budget of so many plans say."""
+    found = []
+    for kind, size, place, gains in planted(share):
+        verdict, asked = stop(kind, gains, kind.budget(plans), SIGNIFICANCE_LEVEL)
+        found.append((kind, size, is_right(verdict, size, place, share), asked))
+    return found
+
+
+@functools.cache
+def fixed_rows(plans: float, share: float) -> tuple[Row, ...]:
+    """What fixed numbers of so many plans say."""
+    found = []
+    for kind, size, place, gains in planted(share):
+        count = min(len(gains), kind.questions * math.ceil(plans * kind.plan / kind.questions))
+        verdict = judge_once(*sides(kind, gains[:count]), kind.metric, kind.margin)
+        found.append((kind, size, is_right(verdict, size, place, share), count))
+    return tuple(found)
+
+
+def n_right(rows: Sequence[Row]) -> int:
+    """Right verdicts."""
+    return sum(right is True for _, _, right, _ in rows)
+
+
+def mean_plans(rows: Sequence[Row]) -> float:
+    """Mean questions, in plans of their kind."""
+    return float(np.mean([asked / kind.plan for kind, _, _, asked in rows]))
+
+
+def equal_power(rows: Sequence[Row], share: float) -> float:
+    """The least of `FIXED`, in plans, with as many right verdicts; inf where none has."""
+    wanted = n_right(rows)
+    return next((plans for plans in FIXED if n_right(fixed_rows(plans, share)) >= wanted), math.inf)
+
+
+def print_planted(share: float) -> None:
+    """Print the tables of the planted comparisons with a margin of so many detectable sizes."""
+    print(f"\nMargin: {share:g} times the size that the plan detects.\n")
+    print("| budget, plans | right | wrong | not decided | mean questions, plans | fixed n of equal power | share |")
+    print("| ---: |" + " ---: |" * 6)
+    kept: list[Row] = []
+    for plans in BUDGETS:
+        rows = stopping_rows(plans, share)
+        fixed, mean = equal_power(rows, share), mean_plans(rows)
+        counts = [n_right(rows), *(sum(right is one for _, _, right, _ in rows) for one in (False, None))]
+        print(
+            f"| {plans} | {' | '.join(map(str, counts))} | {mean:.2f} | {fixed:.2f} | {mean / fixed:.2f} |", flush=True
+        )
+        kept = rows if plans == 8 else kept
+    print("\n| size | right, wrong, not decided | mean questions, plans | fixed, one plan | fixed, eight plans |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    for size in SIZES:
+        shown = [
+            _counts([row for row in rows if row[1] == size])
+            for rows in (kept, fixed_rows(1.0, share), fixed_rows(8.0, share))
+        ]
+        mean = mean_plans([row for row in kept if row[1] == size])
+        print(f"| {size:g} | {shown[0]} | {mean:.2f} | {shown[1]} | {shown[2]} |", flush=True)
+    print("\n| kind | plan, questions | right, wrong, not decided | mean questions |\n| --- | ---: | ---: | ---: |")
+    for kind, rows in group_by_key(kept, lambda row: (row[0].metric, row[0].questions)).items():
+        asked = np.mean([row[3] for row in rows])
+        print(f"| {kind[0]}, {kind[1]} a text | {rows[0][0].plan} | {_counts(rows)} | {asked:.0f} |", flush=True)
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    return ", ".join(f"{sum(right is one for _, _, right, _ in rows)}" for one in (True, False, None))
+
+
+def print_families(families: int, comparisons: int = 12) -> None:
+    """Print how many families of comparisons, of which none differs, have one that is called better or worse."""
+    print("\n| families of 12, no true difference | with a verdict of better or worse |\n| --- | ---: |")
+    for metric in ("nll", "accuracy"):
+        for questions in (1, 8):
+            kind, wrong = Kind(metric, questions), 0
+            for family in range(families):
+                drawn = (
+                    kind.draw(0.0, 1000 + comparisons * family + one, kind.budget(4)) for one in range(comparisons)
+                )
+                told = (stop(kind, each, kind.budget(4), SIGNIFICANCE_LEVEL / comparisons)[0] for each in drawn)
+                wrong += any(each in (StoppingVerdict.BETTER, StoppingVerdict.WORSE) for each in told)
+            print(f"| {metric}, {questions} a text | {wrong} of {families} |", flush=True)
+
+
+def print_board() -> None:
+    """Print both verdicts on each comparison of the committed board with `none`, and what each costs."""
+    found = [
+        (metric, pair, each, [cells[name, pair[2]].outcomes for name in pair[:2]])
+        for metric in smollm2_page.SCORES
+        for cells in [smollm2_page.measured(metric)]
+        for pair, each in smollm2_page.comparisons(cells, metric).items()
+        if pair[0] == "none"
+    ]
+    print("\n| metric | length | method | texts | fixed | stopping | questions | interval, whenever it stops |")
+    print("| --- | ---: | --- | ---: | --- | --- | ---: | --- |")
+    asked = 0
+    for metric, (_, method, length), each, (before, after) in found:
+        told, end = stop_board(before, after, metric, SIGNIFICANCE_LEVEL / len(found))
+        side, scale, digits = better_direction(metric), *((1.0, "+.3f") if metric == "nll" else (100.0, "+.1f"))
+        ends = ", ".join(format(scale * side * one, digits) for one in (told.low, told.high)[::side])
+        better = side * (each.difference or 0.0) > 0
+        star = (
+            (StoppingVerdict.BETTER if better else StoppingVerdict.WORSE)
+            if smollm2_page.told(each)
+            else "not told apart"
+        )
+        print(
+            f"| {smollm2_page.WORDS[metric]} | {length:,} | {method} | {each.clusters} | {star} | {told.verdict} | "
+            f"{end} of {len(before)} | [{ends}] |"
+        )
+        asked += end
+    print(f"\n{len(found)} comparisons; questions of the methods: {asked} of {sum(len(row[3][0]) for row in found)}.")
+
+
+def stop_board(before: Sequence[Outcome], after: Sequence[Outcome], metric: str, level: float) -> tuple[Decision, int]:
+    """The decision of rounds on the board's questions within the margin of `check`, and how many it takes."""
+    margin, found, end = StoppingRule().margin(metric, 0), decide_gains(np.zeros(0), metric, 1.0, level), 0
+    for end in round_ends(len(before)):
+        found = decide(before[:end], after[:end], metric, margin, level)
+        if found.verdict is not StoppingVerdict.OPEN:
+            break
+    return found, end
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--families", type=int, default=200)
+    asked = parser.parse_args()
+    for share in MARGIN_SHARES:
+        print_planted(share)
+    print_families(asked.families)
+    print_board()
+
+
+if __name__ == "__main__":
+    main()
