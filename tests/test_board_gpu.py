@@ -18,6 +18,7 @@ from tools import board_gpu
 HYDRA = replace(board_gpu.TOY, packages=("hydra-core",), part_bytes=50_000)
 
 
+@pytest.mark.parts
 def test_parts_come_one_by_one_and_are_joined_when_all_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,6 +43,7 @@ def test_parts_come_one_by_one_and_are_joined_when_all_are_there(
     assert found.stdout.strip() == hydra.__version__
 
 
+@pytest.mark.parts
 def test_a_part_that_arrives_broken_is_told_and_asked_for_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,11 +65,13 @@ def test_parts_of_two_packings_are_not_joined(tmp_path: Path) -> None:
         board_gpu.join(tmp_path, tmp_path / "place")
 
 
+@pytest.mark.parts
 def test_a_package_for_one_platform_is_not_packed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"package numpy must be of Python alone to be packed, it has .*[.]so"):
         board_gpu.pack(replace(board_gpu.TOY, packages=("numpy",)), tmp_path)
 
 
+@pytest.mark.parts
 def test_a_peers_package_that_is_not_installed_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

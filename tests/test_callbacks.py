@@ -56,6 +56,7 @@ def trained(folder: Path, tokenizer: Any, logging_steps: int = 500, **curves: An
     return trainer.model, heard
 
 
+@pytest.mark.parts("copy")
 @pytest.mark.everyday("copy-accuracy")
 @pytest.mark.parametrize(("task", "metric"), [("resolution", "resolution"), ("copy", "accuracy")])
 def test_a_curve_of_a_task_is_its_headline_metric(task: str, metric: str, tokenizer: Any) -> None:

@@ -252,6 +252,7 @@ def test_what_is_not_run_says_why(page: str) -> None:
 FILE_OF_THE_TREE = re.compile(r"\b(?:lexbench|tools|tests|docs|tasks)/[\w/]+\.(?:py|md|yaml|sh)\b")
 
 
+@pytest.mark.parts
 def test_every_file_that_a_page_names_is_there() -> None:
     pages = [ROOT / "CONTRIBUTING.md", *(DOCS / page for page in PAGES), *(ROOT / "results").rglob("*.md")]
     named = {(page.name, file) for page in pages for file in FILE_OF_THE_TREE.findall(page.read_text())}
@@ -376,6 +377,7 @@ def test_the_page_of_commands_has_every_exit_code_that_a_help_names(monkeypatch:
     assert named <= set(re.findall(r"[:;] (\d+) ", head))
 
 
+@pytest.mark.parts
 @pytest.mark.everyday("rope-False")
 @pytest.mark.parametrize(("encoding", "heads"), [("hwfa", False), ("rope", False), ("alibi", True)])
 def test_heads_of_an_encoding_that_are_alike_are_one_line(

@@ -120,20 +120,24 @@ def frozen() -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.parts
 def test_attentions_are_those_of_before(frozen: Mapping[str, Mapping[str, str]]) -> None:
     assert attention_hashes(frozen["attentions"]) == frozen["attentions"]
 
 
+@pytest.mark.parts
 def test_questions_are_those_of_before(frozen: Mapping[str, Mapping[str, str]], tmp_path: Path) -> None:
     assert question_hashes(frozen["questions"], tmp_path / "keys.jsonl") == frozen["questions"]
 
 
+@pytest.mark.parts
 def test_identities_of_cells_are_those_of_before(frozen: Mapping[str, Mapping[str, str]]) -> None:
     methods = {name: config for name, config in methods_to_freeze().items() if f"method {name}" in frozen["identities"]}
     tasks = [name for name in tasks_to_freeze() if f"task {name}" in frozen["identities"]]
     assert identity_hashes(methods, tasks) == frozen["identities"]
 
 
+@pytest.mark.parts
 def test_every_method_and_task_is_frozen(frozen: Mapping[str, Mapping[str, str]]) -> None:
     """A method or task that was added since has a hash from its first day; `python -m tests.test_frozen` writes it."""
     assert set(METHODS) == set(frozen["attentions"])

@@ -307,7 +307,7 @@ def left(board: Board, results: Path) -> list[str]:
         if have is None:
             lines.append("{} {} {}: not measured".format(*cell))
         elif have.refused:
-            lines.append("{} {} {}: ".format(*cell) + f"{'deferred' if have.again else 'refused'}: {have.refused}")
+            lines.append("{} {} {}: ".format(*cell) + f"{'deferred' if have.deferred else 'refused'}: {have.refused}")
     return lines
 
 

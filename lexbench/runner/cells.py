@@ -102,7 +102,7 @@ class PlannedCell:
     length: int
     seed: int
     attention: Attention | None
-    refused: str | None
+    refusal_reason: str | None
     """Why there is no attention or no question."""
     workload: Workload
     retry: bool = False

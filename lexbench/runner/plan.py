@@ -113,7 +113,7 @@ def _protocol(task: Component, tokenizer: Tokenizer) -> tuple[str, Refused | Non
 
 
 def fit_lengths(job: Job, tokenizer: Tokenizer) -> Job:
-    """The job with each task as in a run of the lengths for which the corpus has texts enough; others are refused.
+    """Drop lengths that the corpus cannot fill, and set tasks up for the rest; returns the job.
 
     Only a task that is set by the longest length is changed, as this enters the identity of all its cells. Writes the
     questions of such a task at its longest length.
@@ -246,7 +246,7 @@ def describe_plan(
     dtype = str(given["dtype"])
     if dtype == "auto":
         dtype = "bfloat16" if machine.has_gpu_driver() and given["device"] != "cpu" else "float32"
-    asked = [step for step in steps if step.refused is None]
+    asked = [step for step in steps if step.refusal_reason is None]
     seconds = sum(step.workload.flops for step in asked) / operations_per_second(dtype, str(given["device"]))
     tokens = sum(step.workload.tokens for step in asked)
     longest = max(map(_read_at_once, asked), default=0)
@@ -273,8 +273,8 @@ def refusal_lines(steps: Sequence[PlannedCell]) -> list[str]:
     """A line for each reason, with the cells that are refused for it."""
     refused: dict[str, dict[str, None]] = {}  # of several seeds, a cell once
     for step in steps:
-        if step.refused:
-            refused.setdefault(step.refused, {})[f"{step.method.label} {step.task.label} {step.length}"] = None
+        if step.refusal_reason:
+            refused.setdefault(step.refusal_reason, {})[f"{step.method.label} {step.task.label} {step.length}"] = None
     return [f"  refused  {join_first_few([*cells])}: {reason}" for reason, cells in refused.items()]
 
 

@@ -133,7 +133,7 @@ def plan_lines(text: str, steps: Sequence[PlannedCell]) -> str:
     """
     if _sweep is None or _sweep.jobs <= 1:
         return text
-    asked = [step for step in steps if step.refused is None]
+    asked = [step for step in steps if step.refusal_reason is None]
     size = Planned(1, len(asked), sum(step.workload.tokens for step in asked), _sweep.forecast.remaining_seconds(asked))
     whole = _sweep.planned
     for name, value in vars(size).items():

@@ -20,7 +20,7 @@ from lexbench.runner.loop import measure_cell
 from lexbench.runner.run import RunState
 from lexbench.stats.cell_outcomes import headline_metric, metrics_of
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.metrics import is_score
+from lexbench.stats.metrics import is_score, is_token_loss
 from lexbench.stats.pairs import outcomes_of_samples
 from lexbench.stats.same_attention import attention_forms
 from lexbench.stats.stopping import Decision, StoppingVerdict, decide, round_ends
@@ -46,7 +46,7 @@ def measure_in_rounds(run: RunState, model: Answerer, tokenizer: Tokenizer) -> N
 
 def _compared(cells: Sequence[OpenCell], forms: Mapping[str, str]) -> tuple[OpenCell | None, list[OpenCell]]:
     """The baseline's cell, and those that the plan does not refuse, but for the baseline's own function."""
-    able = [cell for cell in cells if cell.step.refused is None or cell.step.is_foreseen]
+    able = [cell for cell in cells if cell.step.refusal_reason is None or cell.step.is_foreseen]
     base = next((cell for cell in able if cell.method == BASELINE_METHOD), None)
     own = None if base is None else forms.get(base.id)
     return base, [cell for cell in able if cell is not base and (own is None or forms.get(cell.id) != own)]
@@ -103,7 +103,7 @@ class _Comparisons:
     def _judge(self, cell: OpenCell, before: Sequence[Sample], after: Sequence[Sample], end: int) -> bool:
         """Keep the comparison where it is decided or has had all questions; whether its metric can be judged at all."""
         metric = headline_metric(metrics_of([*before, *after]))
-        if metric is None or not (metric == "nll" or is_score(metric)):
+        if metric is None or not (is_token_loss(metric) or is_score(metric)):
             log.warning(
                 "%s at %d: n=auto decides by likelihoods and scores, its metric is %s: give n",
                 *(cell.task, cell.length, metric),

@@ -88,9 +88,9 @@ class RunState:
             if cost := self._costs.get(twin):
                 self._keep_cost(cell, cost)
             return True
-        if cell.step.refused and not cell.step.is_foreseen:
+        if cell.step.refusal_reason and not cell.step.is_foreseen:
             keep = self.store.defer if cell.step.retry else self.store.refuse
-            keep(cell, cell.step.refused)
+            keep(cell, cell.step.refusal_reason)
             return True
         if self._collapses is not None and (reason := self._collapses.reason(cell)):
             self.store.defer(cell, reason)

@@ -83,7 +83,7 @@ def baseline_cells(folders: Sequence[Path]) -> list[CellOutcomes]:
     loaded = records.load_cells(folders)
     if loaded.problems:
         raise ConfigError(f"run cannot become a baseline: {loaded.problems[0]}")
-    if off := [each for each in loaded.finished if each.again]:
+    if off := [each for each in loaded.finished if each.deferred]:
         count, reason = count_with_noun(len(off), "cell"), plain_text(off[0].refused or "")
         raise ConfigError(f"run has {count} that could not be measured ({reason}): repeat the run command")
     for each in loaded.finished:

@@ -38,7 +38,7 @@ class CellOutcomes:
     """Reason of the first failed sample."""
     attention: Mapping[str, Any] | None = None
     """The attention as data (`Attention.as_data`); None: refused, or a baseline of a version that kept hashes alone."""
-    again: bool = False
+    deferred: bool = False
     """Deferred: refused for now, and measured by the next run."""
 
 
@@ -75,7 +75,7 @@ def outcomes_of_cell(finished: FinishedCell, expected: Iterable[str] = ()) -> Ce
         refused=finished.refused,
         failure=next((sample.failed for sample in samples if sample.failed is not None), None),
         attention=cell.identity.get("attention"),
-        again=finished.again,
+        deferred=finished.deferred,
     )
 
 

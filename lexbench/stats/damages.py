@@ -51,7 +51,7 @@ and prompts are exchanged."""
 
 def damages_by_cell(cells: Iterable[FinishedCell]) -> dict[str, list[str]]:
     """Damages of each cell of one folder that has some, in words, by cell id."""
-    known = [each for each in cells if each.refused is None and not each.again and each.samples]
+    known = [each for each in cells if each.refused is None and not each.deferred and each.samples]
     found = {each.cell.id: list(cell_damages(each)) for each in known}
     for name, said in [*_differences(known), *_shifted_or_scaled(known), *_smaller_cells(known)]:
         found[name].append(said)

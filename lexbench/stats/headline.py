@@ -94,10 +94,10 @@ class Headline:
     @property
     def idle(self) -> bool:
         """Whether the control was measured and shows no gain."""
-        return _idle(self.control)
+        return _control_gains_nothing(self.control)
 
 
-def _idle(control: NllDrop | None) -> bool:
+def _control_gains_nothing(control: NllDrop | None) -> bool:
     return control is not None and (control.low is None or control.low <= 0)
 
 
@@ -145,7 +145,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
             and tested.get(method, 1.0) <= SIGNIFICANCE_LEVEL
             and level is not None
             and not at_floor(level)
-        ) and not _idle(control)
+        ) and not _control_gains_nothing(control)
         rows.append(
             HeadlineRow(
                 method=method,

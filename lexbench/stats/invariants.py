@@ -160,7 +160,7 @@ def _core_task_names() -> frozenset[str]:
 
 
 def wrongly_shown_settings(cell: Cell) -> Iterator[str]:
-    """Shown settings that are not those of a cell's identity, in words; one that it lacks is not compared."""
+    """Yield a sentence for each stored setting that differs from the cell's identity, where that states it."""
     known = cell.identity
     model, backend = known.get("model"), known.get("backend")
     pairs = [(name, getattr(cell, name), known.get(name)) for name in ("length", "seed", "n")]
@@ -188,7 +188,7 @@ def _shows(shown: MethodKey | str, name: str, part: Mapping[str, Any]) -> bool:
 
 def questions_differ(cells: Iterable[FinishedCell]) -> dict[str, str]:
     """Fault of each cell whose questions differ from those of most cells with the same settings, by cell id."""
-    measured = (each for each in cells if each.refused is None and not each.again)
+    measured = (each for each in cells if each.refused is None and not each.deferred)
     found = {}
     for group in group_by_key(measured, question_key).values():
         if len(group) < 2:

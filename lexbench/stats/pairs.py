@@ -262,13 +262,16 @@ def beyond_margin_p(
     loss = -better_direction(metric) * (found.difference or 0.0)
     if math.copysign(1.0, margin) * loss <= abs(margin):
         return 1.0, 1.0
-    gift = better_direction(metric) * margin
-    given = [each if each.amount is None else replace(each, amount=each.amount + gift * each.units) for each in other]
-    rest = question_gaps(baseline, given)
+    margin_credit = better_direction(metric) * margin
+    shifted = [
+        each if each.amount is None else replace(each, amount=each.amount + margin_credit * each.units)
+        for each in other
+    ]
+    rest = question_gaps(baseline, shifted)
     units, clusters = [each.units for each in rest], [each.cluster for each in rest]
     sums = cluster_sums([each.amount or 0.0 for each in rest], units, clusters)[:, 0]
     flips = sign_flip_p(sums) / 2
-    # The gift makes several sizes of one, so whether differences are right and wrong answers is asked without it.
+    # Shifting by the margin changes the sizes, so right and wrong answers are told by unshifted differences.
     return flips, flips if found.balanced else guard_against_skew(flips, sums)
 
 

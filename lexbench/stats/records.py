@@ -54,8 +54,7 @@ class LoadedCells:
 def build_records(folders: Iterable[Path]) -> list[Record]:
     """Records of every finished cell in run folders, or in folders of run folders, from their samples.
 
-    A cell in several folders is taken once, one of several numbers of questions with the most. Raises
-    ConfigError where there is no run folder.
+    Of copies of a cell keep the one with most questions. Raises ConfigError where there is no run folder.
     """
     return [record for finished in load_cells(folders).finished for record in records_of(finished)]
 
@@ -77,7 +76,7 @@ def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded
             if cell.cell.id in odd:
                 continue
             known = finished.get(cell.cell.id)
-            if known is None or (known.again and not cell.again):  # a measured cell replaces its deferred twin
+            if known is None or (known.deferred and not cell.deferred):  # a measured cell replaces its deferred twin
                 finished[cell.cell.id] = cell
         left.update({cell.id: cell for cell in store.unfinished_cells()})
         problems += store.problems

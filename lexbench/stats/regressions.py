@@ -247,7 +247,7 @@ def _verdicts(
     if unlike:
         status = VerdictStatus.CHANGED if is_changed_protocol(one.cell, other.cell) else VerdictStatus.NOT_COMPARABLE
         yield _verdict_on_cell(cell, status, Note(NoteKind.OTHER_SETTING, (unlike,)))
-    elif other.again:
+    elif other.deferred:
         yield _verdict_on_cell(cell, VerdictStatus.NOT_COMPARABLE, Note(NoteKind.NOT_MEASURED_YET, (other.refused,)))
     elif one.refused is not None and other.refused is not None:
         yield _verdict_on_cell(cell, VerdictStatus.HELD, Note(NoteKind.REFUSED_ON_BOTH_SIDES, (other.refused,)))

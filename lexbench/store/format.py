@@ -78,21 +78,21 @@ class FinishedCell:
     cell: Cell
     samples: list[Sample]
     refused: str | None = None
-    again: bool = False
-    """Deferred: the next run measures the cell again."""
+    deferred: bool = False
+    """The next run measures the cell again."""
     asked: int | None = None
     """Questions that the task asked; None: the file is older than this count."""
 
 
 def cell_parquet(
-    cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
+    cell: Cell, samples: list[Sample], refused: str | None, deferred: bool = False, asked: int | None = None
 ) -> bytes:
-    """The file of a finished cell, or with `again` of a deferred one; the same samples give the same bytes."""
-    return table_parquet(cell_table(cell, samples, refused, again, asked))
+    """The file of a finished or deferred cell; the same samples give the same bytes."""
+    return table_parquet(cell_table(cell, samples, refused, deferred, asked))
 
 
 def cell_table(
-    cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
+    cell: Cell, samples: list[Sample], refused: str | None, deferred: bool = False, asked: int | None = None
 ) -> pa.Table:
     """Table in the file of a finished cell, as `read_cell_table` reads it; arguments as in `cell_parquet`."""
     # Without locks on its file system two processes may append one question: the later answer counts.
@@ -101,7 +101,7 @@ def cell_table(
     for _, sample in sorted(once.items()):
         row = sample_values(sample)
         rows.append(row | {name: as_json(row[name]) for name in ("scores", "floors", "statistics", "facts")})
-    about = {"cell": as_json(cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
+    about = {"cell": as_json(cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if deferred else {})}
     if asked is not None:
         about["asked"] = str(asked)
     # All columns at once: `Table.from_pylist` takes twice as long for a small cell.
@@ -202,7 +202,7 @@ def question_count(about: Mapping[bytes, bytes]) -> int | None:
 
 
 def build_finished_cell(
-    file: Path, cell: str | bytes, refused: str | bytes, again: bool, asked: int | None, held: list[Sample]
+    file: Path, cell: str | bytes, refused: str | bytes, deferred: bool, asked: int | None, held: list[Sample]
 ) -> FinishedCell:
     """A finished cell from its samples and the JSON of cell and refusal; raises one of `DAMAGED_FILE_ERRORS`."""
     reason = json.loads(refused)
@@ -211,7 +211,7 @@ def build_finished_cell(
     found = _cell(json.loads(cell), file)
     if found.id != file.stem:  # the name is the hash of the identity
         raise ConfigError("its cell does not match its name")
-    return FinishedCell(found, held, reason, again, asked)
+    return FinishedCell(found, held, reason, deferred, asked)
 
 
 def file_is_settled(file: Path) -> bool:
@@ -264,8 +264,8 @@ def _check_known_fields(names: Iterable[str], known: Collection[str], file: Path
 
 
 def _cell(row: Mapping[str, Any], file: Path) -> Cell:
-    if isinstance(row, Mapping) and row.keys() | NEWER_ROW_KEYS != KNOWN_ROW_KEYS:
-        odd = ", ".join(sorted(row.keys() ^ KNOWN_ROW_KEYS))
+    if isinstance(row, Mapping) and (differing := (row.keys() | NEWER_ROW_KEYS) ^ KNOWN_ROW_KEYS):
+        odd = ", ".join(sorted(differing))
         raise _OtherVersionError(
             f"cell {file} was written by another version of lexbench (differs in {odd}): use that version"
         )

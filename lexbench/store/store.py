@@ -249,7 +249,7 @@ class Store:
 
     def defer(self, cell: Cell, reason: str) -> None:
         """Mark the cell as refused until a later run finishes it, and keep its samples."""
-        self._write(cell, cell_parquet(cell, [], reason, again=True))
+        self._write(cell, cell_parquet(cell, [], reason, deferred=True))
 
     def cost(
         self,

@@ -46,6 +46,7 @@ def test_plots_are_written_on_demand_and_named(tmp_path: Path, capsys: pytest.Ca
     assert "lexbench report" in capsys.readouterr().err
 
 
+@pytest.mark.parts("True")
 @pytest.mark.parametrize(
     ("words", "suite"),
     [
@@ -60,6 +61,7 @@ def test_another_model_gets_a_task_of_each_kind(words: list[str], suite: bool) -
     assert with_default_suite(words) == [*words, *(["task=kinds"] if suite else [])]
 
 
+@pytest.mark.parts
 def test_the_suite_has_six_kinds() -> None:
     entries = suites.expand_suite(registry.read_named_config("task", "kinds"))
     assert [each["name"] for each in entries] == [

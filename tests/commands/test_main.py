@@ -84,6 +84,7 @@ def test_argparse_errors_leave_with_two(lexbench: Command) -> None:
         assert lexbench(*words).returncode == 2
 
 
+@pytest.mark.parts("share", "import", "search", "nativ")
 @pytest.mark.everyday("words0", "words3", "words7")
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -318,6 +319,21 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parts(
+    "tune",
+    "keys",
+    "board",
+    "search",
+    "train",
+    "study",
+    "kv",
+    "trace",
+    "view",
+    "identify",
+    "fingerprint",
+    "import",
+    "share",
+)
 @pytest.mark.everyday(
     "tune worth=x",
     "run ray.worker=2",
@@ -365,6 +381,7 @@ def test_an_option_of_several_names_is_not_told_the_settings_behind_it(lexbench:
     assert "native(dtype=float64)" in done.stdout
 
 
+@pytest.mark.parts("study")
 @pytest.mark.parametrize(
     ("command", "usage"),
     [

@@ -105,6 +105,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(lexbench: Command, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parts
 def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_no_text(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_dry_run_needs_no_checkpoint_where_the_yaml_has_the_facts(
     assert capfd.readouterr().err.startswith("lexbench: model meta-llama/Llama-2-7b-hf cannot be fetched")
 
 
+@pytest.mark.parts
 def test_a_dry_run_needs_no_package_where_the_yaml_has_the_facts(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_message_has_at_most_1000_characters(words: list[str], capsys: pytest.
     assert len(line) <= 1000 + len("lexbench: ") and line.startswith("lexbench: ")
 
 
+@pytest.mark.parts("native", "vllm", "openai")
 @pytest.mark.everyday(
     "backend.dtype=fp16",
     "backend.dtyp=float32",

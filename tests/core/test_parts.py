@@ -86,6 +86,7 @@ def test_what_is_imported_is_declared() -> None:
     assert not odd
 
 
+@pytest.mark.parts
 def test_ours_are_found_without_being_installed_and_each_names_its_own_package() -> None:
     own = [part for part in parts.all_parts() if part.is_ours]
     folders = {place.name for place in (ROOT / "lexbench" / "parts").iterdir() if (place / "part.py").is_file()}
@@ -95,6 +96,7 @@ def test_ours_are_found_without_being_installed_and_each_names_its_own_package()
     assert set(commands.values()) == {1}
 
 
+@pytest.mark.parts
 def test_what_no_part_provides_names_what_is_there() -> None:
     with pytest.raises(ConfigError, match="no installed part of lexbench provides executor slurm: choose from ray"):
         parts.load_provided("executor", "slurm")
@@ -239,6 +241,7 @@ def said_beside(
     return subprocess.run(run, env=environment, cwd=folder, capture_output=True, text=True)
 
 
+@pytest.mark.parts
 @pytest.mark.everyday("exit", "module_exit")
 @pytest.mark.parametrize(
     ("part", "command", "said"),
@@ -298,6 +301,7 @@ def test_what_a_part_prints_is_not_in_json(tmp_path: Path) -> None:
     assert done.stderr.count("hello") >= 3
 
 
+@pytest.mark.parts
 def test_a_command_of_others_that_fails_is_no_bug_of_lexbench(tmp_path: Path) -> None:
     command = COMMAND.format("pass", "return 1 / 0")
     done = said_beside(tmp_path, PART.format("commands=['odd.command']"), command, "odd")
@@ -322,6 +326,7 @@ def test_an_executor_of_others_that_fails_ends_only_runs_that_ask_for_it(given: 
     assert done.stderr.strip().splitlines()[-1].startswith("lexbench: part odd's executor odd")
 
 
+@pytest.mark.parts
 def test_a_part_that_cannot_be_loaded_ends_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,7 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_and_all() -> None:
         method("ntk", factr=8)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize("value", [{"a": 1}, ["a"]])
 @pytest.mark.parametrize("name", ["data", "prompts"])
 def test_a_mapping_or_list_is_refused_where_a_text_or_an_object_is_wanted(name: str, value: object) -> None:
@@ -389,6 +390,7 @@ def test_a_missing_file_of_a_yaml_is_said_to_lie_beside_it(mine: Path) -> None:
     assert objects.docstring_summary("method", "lost") == f"(cannot be read: {mine / 'method' / 'law.py'})"
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(("name", "part"), [("aggregate", "benchmarks"), ("copy", "lab"), ("long_ppl", "search")])
 def test_a_stored_job_finds_a_task_by_the_file_that_it_names(name: str, part: str) -> None:
     """Jobs hold `file: aggregate.py`, from before it lay in a part as well."""

@@ -17,6 +17,7 @@ def test_a_corpus_of_the_registry_has_documents(name: str) -> None:
     assert all(document.text for document in documents if document.name[-11:] != "__init__.py")
 
 
+@pytest.mark.parts
 def test_the_list_says_what_each_corpus_needs() -> None:
     listed = {name: objects.docstring_summary("corpus", name) for name in registry.registered_names("corpus")}
     assert all("; needs " in line for line in listed.values()), listed

@@ -67,6 +67,7 @@ def test_frequencies_are_one_for_each_rotated_pair(name: str, partial: Model) ->
     assert inv_freq is None or inv_freq.shape == (8,)
 
 
+@pytest.mark.parts
 def test_each_method_says_what_it_needs() -> None:
     assert sorted([*NEED_PLAIN_ROPE, *REMAP, *NEED_NOTHING]) == NAMES
 
@@ -86,6 +87,7 @@ def test_distances_change_under_scaled_angles_and_need_rotary_positions(name: st
     assert made.inv_freq is None and "remap" in made.slots()
 
 
+@pytest.mark.parts("kv")
 @pytest.mark.parametrize("name", NEED_NOTHING)
 def test_no_frequencies_are_set_where_none_are_needed(name: str, nope: Model, scaled: Model) -> None:
     for model in (nope, scaled):

@@ -27,7 +27,7 @@ def cell_of(folder: Path, task: str, method: str = "none") -> FinishedCell:
 
 def write(folder: Path, changed: FinishedCell, name: str) -> None:
     """The file of a cell with other contents, and the records that follow from it."""
-    content = cell_parquet(changed.cell, changed.samples, changed.refused, changed.again, changed.asked)
+    content = cell_parquet(changed.cell, changed.samples, changed.refused, changed.deferred, changed.asked)
     (folder / "cells" / f"{name}.parquet").write_bytes(content)
     (folder / "packed.parquet").unlink(missing_ok=True)
     Store(folder).write_records(records_of, afresh=True)

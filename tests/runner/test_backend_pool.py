@@ -120,6 +120,7 @@ def test_another_backend_or_a_longer_question_ends_the_one_before() -> None:
     assert EVENTS[4:] == []
 
 
+@pytest.mark.parts("native")
 @pytest.mark.everyday("native-dtypes1")
 @pytest.mark.parametrize(("name", "dtypes"), [("hf", ["bfloat16", "float32"]), ("native", ["float32", "float64"])])
 def test_the_weights_before_are_gone_while_others_are_loaded(
@@ -147,6 +148,7 @@ def test_the_weights_before_are_gone_while_others_are_loaded(
     assert len(held) > 20
 
 
+@pytest.mark.parts
 def test_a_backend_that_is_not_told_the_longest_question_serves_all() -> None:
     native = {**registry.read_named_config("backend", "native"), "name": "native"}
     with backend_pool.share_backends():

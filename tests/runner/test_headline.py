@@ -76,7 +76,7 @@ def reached(made: Job) -> list[PlannedCell]:
     found = []
     for step in plan_cells(fit_lengths(made, WIDE), WIDE):
         _, refused = questions_or_reason(step.task, WIDE, step.length, made.n, step.seed)
-        found.append(replace(step, refused=step.refused or (refused.reason if refused else None)))
+        found.append(replace(step, refusal_reason=step.refusal_reason or (refused.reason if refused else None)))
     return found
 
 
@@ -92,7 +92,7 @@ def test_every_default_length_up_to_131072_tokens_has_the_headline(model: str) -
     for suite in suites():
         made = job(model, suite)
         steps = headline(made)
-        measured = {step.length for step in steps if step.refused is None}
+        measured = {step.length for step in steps if step.refusal_reason is None}
         assert measured >= {length for length in made.lengths if length <= MAX_DEFAULT_LENGTH_TOKENS}, suite
         task = steps[0].task
         asked = [made_once.of(task.obj, WIDE, length, made.n, 0)[0] for length in sorted(measured)]
@@ -100,11 +100,11 @@ def test_every_default_length_up_to_131072_tokens_has_the_headline(model: str) -
         assert all(each == targets[0] for each in targets)
         assert made.corpus.name == "stdlib" or len({document for document, *_ in targets[0]}) >= min(made.n, 30)
         for step in steps:
-            if step.refused is not None:
+            if step.refusal_reason is not None:
                 assert step.length > MAX_DEFAULT_LENGTH_TOKENS
-                assert f"documents of {step.length} tokens" in step.refused
-                assert "task.stream=true" in step.refused
-                assert "corpus.size=" in step.refused
+                assert f"documents of {step.length} tokens" in step.refusal_reason
+                assert "task.stream=true" in step.refusal_reason
+                assert "corpus.size=" in step.refusal_reason
 
 
 @pytest.mark.slow
@@ -130,11 +130,16 @@ def test_a_length_without_texts_is_refused_and_the_others_are_as_in_a_run_withou
     synthetic = {"name": "synthetic", **registry.read_named_config("corpus", "synthetic")}
     whole = headline(job("lexlet", HEADLINE, corpus=synthetic, lengths=[128, 1024, 4096, 65536]))
     fewer = headline(job("lexlet", HEADLINE, corpus=synthetic, lengths=[128, 1024, 4096]))
-    assert {step.length: step.refused is None for step in whole} == {65536: False, 4096: True, 1024: True, 128: True}
+    assert {step.length: step.refusal_reason is None for step in whole} == {
+        65536: False,
+        4096: True,
+        1024: True,
+        128: True,
+    }
     assert [(step.task, step.length) for step in whole[1:]] == [(step.task, step.length) for step in fewer]
     assert whole[0].task.obj.longest == 4096
     assert "places of 4096 tokens" in whole[0].task.obj.protocol(WIDE)
-    assert str(whole[0].refused).startswith(
+    assert str(whole[0].refusal_reason).startswith(
         "last_segment needs 32 places in documents of 65536 tokens, the corpus has 0"
     )
 
@@ -143,7 +148,7 @@ def test_a_length_without_texts_is_refused_and_the_others_are_as_in_a_run_withou
 def test_other_tasks_of_long_documents_keep_the_lengths_that_fit(task: str) -> None:
     synthetic = {"name": "synthetic", **registry.read_named_config("corpus", "synthetic")}
     made = job("lexlet", task, corpus=synthetic, lengths=[128, 4096, 65536], n=4)
-    steps = {step.length: step.refused for step in reached(made)}
+    steps = {step.length: step.refusal_reason for step in reached(made)}
     assert (steps[128], steps[4096]) == (None, None)
     assert "65536 tokens" in str(steps[65536])
     assert "corpus=packages" in str(steps[65536])
@@ -152,4 +157,4 @@ def test_other_tasks_of_long_documents_keep_the_lengths_that_fit(task: str) -> N
 def test_a_length_that_the_user_sets_for_all_places_is_kept() -> None:
     synthetic = {"name": "synthetic", **registry.read_named_config("corpus", "synthetic")}
     made = job("lexlet", HEADLINE, {"longest": 65536}, corpus=synthetic, lengths=[128, 4096])
-    assert all("of 65536 tokens" in str(step.refused) for step in reached(made))
+    assert all("of 65536 tokens" in str(step.refusal_reason) for step in reached(made))

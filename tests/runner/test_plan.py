@@ -161,7 +161,7 @@ def test_cells_stand_by_task_and_seed_the_longest_first_and_methods_side_by_side
         for length in (128, 64)
         for method in ("none", "pi")
     ]
-    assert not any(step.refused for step in steps)
+    assert not any(step.refusal_reason for step in steps)
     assert [step.length for step in planned([64, 128], stop_after_collapse=True)] == 2 * [64, 64, 128, 128]
 
 
@@ -176,28 +176,31 @@ def test_work_is_foreseen_by_the_first_seed() -> None:
 
 def test_a_length_without_texts_is_refused_alone_and_the_others_are_as_without_it() -> None:
     lengths = [64, 128, 5000, 6000]
-    assert not any(step.refused for step in planned(lengths)), "the questions decide"
+    assert not any(step.refusal_reason for step in planned(lengths)), "the questions decide"
     fitted = fit_lengths(job(lengths), tokenizer())
     with_long, without = plan_cells(fitted, tokenizer()), planned([64, 128])
     assert not any(step.is_foreseen for step in with_long)
     long = [step for step in with_long if step.length > 128]
-    assert len(long) == 8 and all("the corpus" in (step.refused or "") for step in long)
+    assert len(long) == 8 and all("the corpus" in (step.refusal_reason or "") for step in long)
     assert {(step.workload.tokens, step.workload.flops) for step in long} == {(0, 0.0)}
     short = [step for step in with_long if step.length <= 128]
     assert places(short) == places(without)
     assert [step.task.obj for step in short] == [step.task.obj for step in without]  # its places fit 128 tokens
     assert [step.workload for step in short] == [step.workload for step in without]
     none_left = plan_cells(fit_lengths(job([5000, 6000]), tokenizer()), tokenizer())
-    assert {step.length for step in none_left if step.refused} == {6000}, "the last length is refused when it is asked"
+    assert {step.length for step in none_left if step.refusal_reason} == {6000}, (
+        "the last length is refused when it is asked"
+    )
 
 
 def test_a_length_too_short_for_the_task_is_foreseen_and_refused_by_its_questions(tmp_path: Path) -> None:
     short = [step for step in planned([16, 64], ("passkey",)) if step.length == 16]
     assert len(short) == 4 and all(step.is_foreseen and step.workload == Workload() for step in short)
     _, refused = questions_or_reason(short[0].task, tokenizer(), 16, 2, 0)
-    assert refused is not None and {step.refused for step in short} == {refused.reason}
+    assert refused is not None and {step.refusal_reason for step in short} == {refused.reason}
 
 
+@pytest.mark.parts("backend1", "backend2", "backend3")
 @pytest.mark.parametrize(
     ("backend", "reuse", "texts"),
     [
@@ -236,8 +239,8 @@ def test_a_method_that_cannot_be_applied_is_refused_at_its_length_and_costs_noth
     settled = job([64], seeds=[0])
     bare = replace(settled, model=replace(settled.model, rope_base=None))
     none, pi = plan_cells(bare, tokenizer())
-    assert none.refused is None and none.workload.questions == 2 and none.attention is not None
-    assert pi.attention is None and pi.refused and pi.workload == Workload()
+    assert none.refusal_reason is None and none.workload.questions == 2 and none.attention is not None
+    assert pi.attention is None and pi.refusal_reason and pi.workload == Workload()
 
 
 def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:

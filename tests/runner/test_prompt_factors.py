@@ -237,6 +237,7 @@ def test_tables_count_the_prompts_that_are_read_as_by_none(tmp_path: Path, data:
     assert "ntk is none for all 8 prompts." in text and "n 4 50% cut" in text
 
 
+@pytest.mark.parts
 def test_another_policy_is_refused(data: str) -> None:
     with pytest.raises(ValueError, match=r"^longbench's factor must be prompt or ceiling, got 'text': e\.g\. task"):
         lexbench.task("longbench", dataset="hotpotqa", data=data, e=True, factor="text")

@@ -55,7 +55,7 @@ def held(finished: FinishedCell) -> tuple[object, ...]:
     return (
         finished.cell,
         finished.refused,
-        finished.again,
+        finished.deferred,
         finished.asked,
         [plain(sample) for sample in finished.samples],
     )

@@ -7,6 +7,12 @@ from lexbench import Generate, Task
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.answerers import written
 
+TASKS_OF_PARTS = (
+    *("variable_tracking", "associative", "spread_arithmetic", "nth_needle", "counting", "ordering", "copy", "parity"),
+    *("conflicting_needles", "graph_walk", "graph_walk_bfs", "many_labels", "frequent_words", "next_line"),
+)
+"""Tasks that are not the core's, for the mark `parts`."""
+
 
 def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Generate]:
     """The questions of a cell whose answers are written."""

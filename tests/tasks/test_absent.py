@@ -118,11 +118,13 @@ def test_the_likelier_of_true_and_false_counts(lexlet: FastTokenizer, name: str)
         assert task.score(question, ChooseAnswer(nll=np.array([1.0, 1.0]))).scores == {"accuracy": 0.5, "balance": 0.5}
 
 
+@pytest.mark.parts
 def test_the_suite_names_all_tasks_and_takes_the_form() -> None:
     found = expand_suite({"name": "absent", **registry.read_named_config("task", "absent"), "absent": "choose"})
     assert {entry["name"]: entry["absent"] for entry in found} == dict.fromkeys(TASKS, "choose")
 
 
+@pytest.mark.parts("associative", "variable_tracking")
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [

@@ -11,6 +11,7 @@ from lexbench.backends.caches import common_prefix_length
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
 from lexbench.taskkit.prompt import TEXTS_FOR_SIZES
+from tests.tasks.asked import TASKS_OF_PARTS
 from tests.tasks.test_questions_per_text import SEVERAL
 
 N, SEED, LENGTHS = 20, 3, (900, 1500)
@@ -61,6 +62,7 @@ def task_of(name: str, **given: Any) -> Task:
     return lexbench.task(name, corpus=corpus, **given).for_lengths(LENGTHS)
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @EVERYDAY
 @pytest.mark.parametrize(("name", "given"), [*((name, {}) for name in names()), *MORE], ids=str)
 def test_sizes_are_those_of_the_questions(name: str, given: dict[str, Any], lexlet: FastTokenizer) -> None:
@@ -74,6 +76,7 @@ def test_sizes_are_those_of_the_questions(name: str, given: dict[str, Any], lexl
         assert told.probes == any(isinstance(question, ProbeAttention) for question in asked)
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @pytest.mark.parametrize(("name", "given"), SEVERAL, ids=str)
 def test_what_stands_behind_a_text_is_what_its_questions_do_not_share(
     name: str, given: dict[str, Any], lexlet: FastTokenizer
@@ -87,6 +90,7 @@ def test_what_stands_behind_a_text_is_what_its_questions_do_not_share(
     assert told.apart == pytest.approx(sum(new) / len(new), abs=BEHIND)
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @EVERYDAY
 @pytest.mark.parametrize(("name", "given"), [*((name, {}) for name in names()), *MORE], ids=str)
 def test_a_length_is_foreseen_as_too_short_only_where_the_questions_say_the_same(

@@ -16,7 +16,7 @@ from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.task import AnyQuestion
 from lexbench.runner.cells import Component
 from lexbench.taskkit import haystack
-from tests.tasks.asked import questions_of
+from tests.tasks.asked import TASKS_OF_PARTS, questions_of
 
 BEFORE: list[tuple[str, dict[str, Any], str]] = [
     ("passkey", {}, "35d07132008d18f5"),
@@ -84,6 +84,7 @@ def said_before(question: AnyQuestion) -> dict[str, Any]:
     return {"room" if key == "max_new_tokens" else key: said[key] for key in said.keys() - {"options", "expected"}}
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @pytest.mark.parametrize(("name", "given", "expected"), BEFORE, ids=str)
 def test_questions_seeds_and_identities_stay_by_default(
     name: str, given: dict[str, Any], expected: str, lexlet: FastTokenizer
@@ -104,6 +105,7 @@ def test_questions_seeds_and_identities_stay_by_default(
     assert several.rng(1).random() != task.rng(1).random()
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @pytest.mark.everyday(
     "passkey-{}-True", "niah_multiquery-{'queries': 2}-False", "variable_tracking-{'example': True}-True"
 )
@@ -130,6 +132,7 @@ def test_questions_of_a_text_share_all_but_the_end_and_fill_the_length(
         assert len({lexlet.decode(question.prompt).rpartition("\n")[2] for question in text}) == len(text)
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @pytest.mark.parametrize(("name", "given"), SEVERAL, ids=str)
 def test_more_samples_only_append_questions(name: str, given: dict[str, Any], lexlet: FastTokenizer) -> None:
     task = task_of(name, **given, questions_per_text=3)
@@ -229,6 +232,7 @@ def names_of_value(text: str, ask: str) -> list[str]:
     return held
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
     ("name", "given", "solve"),
     [

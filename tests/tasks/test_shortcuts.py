@@ -12,7 +12,7 @@ from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import objects, registry, suites
 from lexbench.stats.shortcuts import SimulatedShortcuts, reader_accuracy, simulate_shortcuts, windows_within
 from lexbench.taskkit import shortcuts
-from tests.tasks.asked import questions_of
+from tests.tasks.asked import TASKS_OF_PARTS, questions_of
 
 TEXTS = lexbench.corpus("synthetic", count=64, words=3000)
 SUITES = [each for each in ("standard", "quick", "smoke", "kinds") if each in registry.registered_names("task")]
@@ -136,6 +136,7 @@ def test_a_value_is_recalled_by_whoever_reads_its_pair(lexlet: FastTokenizer, po
             assert reader_accuracy(question.shortcut, window) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @pytest.mark.parametrize("name", ["spread_arithmetic", "nth_needle", "conflicting_needles", "graph_walk"])
 def test_a_puzzle_is_told_by_its_lines(lexlet: FastTokenizer, name: str) -> None:
     """The farthest line that is needed begins the window; of needles that replace one another it is the last one."""
@@ -149,6 +150,7 @@ def test_a_puzzle_is_told_by_its_lines(lexlet: FastTokenizer, name: str) -> None
             assert re.findall(r"\w+", line)[-1 if name == "graph_walk" else 0] in asked
 
 
+@pytest.mark.parts
 def test_orders_counts_and_labels_are_partly_told(lexlet: FastTokenizer) -> None:
     for question in questions_of(task_of("ordering"), lexlet, 700, 4):
         assert [accuracy for _, accuracy in question.shortcut] == [1 / 6, 1 / 2, 1.0, 1.0]
@@ -200,6 +202,7 @@ def test_no_task_of_the_suites_has_a_shortcut_above_half_of_its_scale(
     assert found is None or found.readers or entry["name"] in WITHOUT_STEPS
 
 
+@pytest.mark.parts(*TASKS_OF_PARTS)
 @pytest.mark.parametrize(
     ("name", "trained"),
     [
@@ -215,11 +218,13 @@ def test_tasks_that_left_the_suites_have_one(name: str, trained: int, lexlet: Fa
         assert all(each.get("wrap") and not each.get("shown") for each in alike)
 
 
+@pytest.mark.parts
 def test_a_task_that_states_none_has_none(lexlet: FastTokenizer) -> None:
     assert simulated(task_of("next_line"), lexlet, n=8).readers == {}
     assert simulate_shortcuts(task_of("last_segment"), lexlet, 1024, 256, 4) is None
 
 
+@pytest.mark.parts
 def test_blind_guesses_are_scored_on_other_questions(lexlet: FastTokenizer) -> None:
     """Random keys never repeat; of two labels one is right in about half."""
     assert simulated(task_of("passkey"), lexlet).blind == 0.0
@@ -228,6 +233,7 @@ def test_blind_guesses_are_scored_on_other_questions(lexlet: FastTokenizer) -> N
     assert parity.chance == 0.5
 
 
+@pytest.mark.parts
 def test_a_symbol_is_copied_by_whoever_reads_its_first_copy(lexlet: FastTokenizer) -> None:
     for question in task_of("copy").questions(lexlet, 200, 4, 0):
         assert isinstance(question, ClassifyTokens)
@@ -236,6 +242,7 @@ def test_a_symbol_is_copied_by_whoever_reads_its_first_copy(lexlet: FastTokenize
         assert all(question.tokens[place] == question.tokens[place - needed] for place in question.places)
 
 
+@pytest.mark.parts
 def test_a_parity_needs_all_bits_unless_it_is_shown(lexlet: FastTokenizer) -> None:
     for question in task_of("parity").questions(lexlet, 200, 2, 0):
         assert isinstance(question, lexbench.Choose)
@@ -244,6 +251,7 @@ def test_a_parity_needs_all_bits_unless_it_is_shown(lexlet: FastTokenizer) -> No
         assert question.shortcut == ((0, 0.5), (len("1=0"), 1.0))
 
 
+@pytest.mark.parts
 def test_a_person_is_found_by_whoever_reads_its_line(lexlet: FastTokenizer) -> None:
     for question in questions_of(task_of("associative"), lexlet, 800, 8):
         needed = question.shortcut[-1][0]

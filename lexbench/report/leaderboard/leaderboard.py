@@ -89,16 +89,19 @@ def leaderboard_text(
         why = loaded.problems[0] if loaded.problems else f"the run is unfinished: {loaded.remedy}"
         raise ConfigError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = samples_by_cell(finished)
-    every, ruled = build_tables(finished), (rule, margin)
-    if margin is not None and len({table.scored for table in every if table.scored or is_token_loss(table.metric)}) > 1:
+    tables, ruled = build_tables(finished), (rule, margin)
+    if (
+        margin is not None
+        and len({table.scored for table in tables if table.scored or is_token_loss(table.metric)}) > 1
+    ):
         raise ConfigError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
-    less = ""
+    omitted_note = ""
     if rows == "method" and form not in FORMATS_FOR_PROGRAMS:
-        every, less = _tables_of_page(every, len(finished))
+        tables, omitted_note = _tables_of_page(tables, len(finished))
     if rows == "method":
-        boards = boards_by_method(every, samples, columns, *ruled, costs_of_runs.load_costs(folders))
+        boards = boards_by_method(tables, samples, columns, *ruled, costs_of_runs.load_costs(folders))
     else:
-        boards = boards_by_model(every, samples, columns, *ruled)
+        boards = boards_by_model(tables, samples, columns, *ruled)
     if not boards:
         raise ConfigError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return FORMAT_WRITERS[form](
@@ -106,37 +109,37 @@ def leaderboard_text(
             rows=rows,
             columns=columns,
             boards=boards,
-            headlines=list(map(grid_of_headline, headlines_of(every, samples)))
+            headlines=list(map(grid_of_headline, headlines_of(tables, samples)))
             if (rows, columns) == ROWS_AND_COLUMNS_WITH_HEADLINES
             else [],
             published=papers,
-            left_out=less,
+            left_out=omitted_note,
             unreadable=loaded.problems,
             unfinished=[f"{cell.method} {cell.task} at {cell.length} on {cell.model}" for cell in loaded.unfinished],
         )
     )
 
 
-def _tables_of_page(every: Sequence[Table], cells: int) -> tuple[list[Table], str]:
+def _tables_of_page(tables: Sequence[Table], cells: int) -> tuple[list[Table], str]:
     """Tables of the settings whose boards a page shows, and how many boards it leaves out."""
-    boards = headline_metric_tables(every)
+    boards = headline_metric_tables(tables)
     shown = tables_to_show(boards, cells)
     settings = {table.setting for table in shown}
-    return [table for table in every if table.setting in settings], left_out_sentence(boards, shown, BOARDS_REMEDY)
+    return [table for table in tables if table.setting in settings], left_out_sentence(boards, shown, BOARDS_REMEDY)
 
 
 def _cells_of_tasks(finished: Iterable[FinishedCell], tasks: Sequence[str]) -> Iterator[FinishedCell]:
     """Cells of the named tasks."""
-    every = list(finished)
-    labels = named_tasks((each.cell for each in every), tasks)
-    return (each for each in every if each.cell.task in labels)
+    cells = list(finished)
+    labels = named_tasks((each.cell for each in cells), tasks)
+    return (each for each in cells if each.cell.task in labels)
 
 
-def headline_metric_tables(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
+def headline_metric_tables(tables: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
     """Keep the table of the first metric of each setting; for likelihoods another metric on request."""
     return [
         next((table for table in group if is_token_loss(group[0].metric) and table.metric == instead_of_nll), group[0])
-        for group in group_by_key(every, lambda table: table.setting).values()
+        for group in group_by_key(tables, lambda table: table.setting).values()
     ]
 
 
@@ -147,7 +150,7 @@ def _about(cell: Cell) -> dict[str, object]:
 
 
 def boards_by_method(
-    every: Sequence[Table],
+    tables: Sequence[Table],
     samples: Samples,
     columns: str,
     rule: str = EFFECTIVE_LENGTH_RULES[0],
@@ -156,7 +159,7 @@ def boards_by_method(
 ) -> list[Board]:
     """A board for every setting: methods on one model; among summaries what each method cost, where that is known."""
     boards = []
-    for table in headline_metric_tables(every):
+    for table in headline_metric_tables(tables):
         cell = table.cell
         title = f"{cell.task} on {cell.model}: {metric_label(table.metric, table.cell.task_name)}"
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
@@ -195,7 +198,7 @@ def boards_by_method(
 
 
 def boards_by_model(
-    every: Sequence[Table],
+    tables: Sequence[Table],
     samples: Samples,
     columns: str,
     rule: str = EFFECTIVE_LENGTH_RULES[0],
@@ -203,28 +206,28 @@ def boards_by_model(
 ) -> list[Board]:
     """Boards of models, one for every task and method under which several models were measured by one protocol."""
     asked: dict[tuple[str, MethodKey], list[Table]] = {}
-    for table in headline_metric_tables(every, "bits_per_byte" if columns == "length" else None):
+    for table in headline_metric_tables(tables, "bits_per_byte" if columns == "length" else None):
         for method in table.methods:
             asked.setdefault((table.cell.task, method), []).append(table)
     several = {key: found for key, found in asked.items() if len({table.cell.model for table in found}) > 1}
     if not several:
-        raise ConfigError(_why_no_shared_setting(every))
+        raise ConfigError(_why_no_shared_setting(tables))
     boards = []
     for (task, method), found in several.items():
         groups = group_by_key(found, lambda table: _apart_from_model(table.cell)).values()
-        alike = [group for group in groups if len({table.cell.model for table in group}) > 1]
-        if not alike:
+        comparable = [group for group in groups if len({table.cell.model for table in group}) > 1]
+        if not comparable:
             raise ConfigError(_unshared_settings(task, method, found))
         boards += [
-            board for group in alike for board in _boards_of_models(group, method, samples, columns, rule, margin)
+            board for group in comparable for board in _boards_of_models(group, method, samples, columns, rule, margin)
         ]
     return boards
 
 
-def _why_no_shared_setting(every: Sequence[Table]) -> str:
+def _why_no_shared_setting(tables: Sequence[Table]) -> str:
     """Why nothing is shared by two models."""
     models: dict[str, dict[str, None]] = {}
-    for table in every:
+    for table in tables:
         models.setdefault(table.cell.model, {})[table.cell.task] = None
     if len(models) == 1:
         return f"--rows model needs two models, these runs hold {next(iter(models))} alone: give a run of another one"
@@ -244,9 +247,9 @@ def _unshared_settings(task: str, method: MethodKey, found: Sequence[Table]) -> 
     one = found[0].cell
     other = next(table.cell for table in found if table.cell.model != one.model)
     names = ["protocol", *(name for name in _about(one) if name not in ("task", "protocol"))]
-    odd = next((name for name in names if getattr(one, name) != getattr(other, name)), None)
-    said = [f"{cell.model} {getattr(cell, odd)!r}" for cell in (one, other)] if odd else []
-    what = f"{odd}: {' and '.join(said)}" if odd else "parameters or data"
+    differing_field = next((name for name in names if getattr(one, name) != getattr(other, name)), None)
+    said = [f"{cell.model} {getattr(cell, differing_field)!r}" for cell in (one, other)] if differing_field else []
+    what = f"{differing_field}: {' and '.join(said)}" if differing_field else "parameters or data"
     return (
         f"{task} under {method} is not one setting on {one.model} and {other.model}, which differ in {what}; "
         "no table mixes them: measure both alike, or choose other tasks with --task"

@@ -103,7 +103,7 @@ def summary_board(
                 f"{join_first_few([*dict.fromkeys(notes_text(each.notes) for each in column.values())], 2)}."
             )
             continue
-        side = (
+        direction = (
             0
             if nats_of_several_models
             else 1
@@ -112,7 +112,7 @@ def summary_board(
             if name in METRIC_DIRECTION_SUMMARIES
             else 0
         )
-        made_entries, usual = _column(column, side)
+        made_entries, shared_notes = _column(column, direction)
         for row, entry in made_entries.items():
             of = method or row
             assert isinstance(of, MethodKey), "summaries are of a method"
@@ -120,7 +120,7 @@ def summary_board(
             entries[row, name] = _with_sample_counts(entry, shown[row], of) if counted else entry
         remarks.append(
             f"{_column_head(name)}{f' ({unit})' if unit != _column_head(name) else ''}: "
-            f"{_summary_sentence(name, usual)}."
+            f"{_summary_sentence(name, shared_notes)}."
         )
     if nats_of_several_models:
         remarks.append(TOKENIZER_NOTE)
@@ -177,36 +177,36 @@ def _column_head(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _summary_sentence(name: str, usual: Sequence[Note]) -> str:
+def _summary_sentence(name: str, shared_notes: Sequence[Note]) -> str:
     """Meaning of a summary, and the notes that most entries share."""
-    if name in HIGHER_IS_BETTER_SUMMARIES and not usual:
+    if name in HIGHER_IS_BETTER_SUMMARIES and not shared_notes:
         return "as the notes say"
     return (" " if name in HIGHER_IS_BETTER_SUMMARIES else ", ").join(
-        filter(None, [SUMMARY_MEANINGS.get(name), notes_text(usual)])
+        filter(None, [SUMMARY_MEANINGS.get(name), notes_text(shared_notes)])
     )
 
 
-def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, BoardValue], list[Note]]:
+def _column(found: Mapping[RowName, Summary], direction: int) -> tuple[dict[RowName, BoardValue], list[Note]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
     every = [note for own in notes.values() for note in own if note.kind not in OWN_NOTES]
-    usual = [note for note in dict.fromkeys(every) if 2 * every.count(note) > len(notes)]
-    entries = {row: _entry(each, usual) for row, each in found.items()}
+    shared_notes = [note for note in dict.fromkeys(every) if 2 * every.count(note) > len(notes)]
+    entries = {row: _entry(each, shared_notes) for row, each in found.items()}
     values = _ranking_values(found)
     texts = {row: entries[row].shown for row in values}
-    if side and len(set(texts.values())) > 1:
-        top = max(values, key=lambda row: side * values[row])
+    if direction and len(set(texts.values())) > 1:
+        top = max(values, key=lambda row: direction * values[row])
         if math.isinf(values[top]) or not _is_lower_limit(found[top]):
-            marked = [row for row, text in texts.items() if text == texts[top] and not _at_floor(found[row], side)]
+            marked = [row for row, text in texts.items() if text == texts[top] and not _at_floor(found[row], direction)]
             entries |= {row: replace(entries[row], mark=RowMark(best=True)) for row in marked}
-    return entries, usual
+    return entries, shared_notes
 
 
-def _at_floor(each: Summary, side: int) -> bool:
+def _at_floor(each: Summary, direction: int) -> bool:
     """Whether an area is at its floor, or its interval contains the floor or values beyond it."""
-    end = each.low if side > 0 else each.high
+    end = each.low if direction > 0 else each.high
     end = each.value if end is None else end
-    return each.floor is not None and end is not None and side * end <= side * each.floor
+    return each.floor is not None and end is not None and direction * end <= direction * each.floor
 
 
 def _is_lower_limit(each: Summary) -> bool:
@@ -232,7 +232,7 @@ def _notes(each: Summary) -> list[Note]:
     return [note for note in each.notes if not (_is_lower_limit(each) and note.kind in BEYOND_NOTES)]
 
 
-def _entry(each: Summary, usual: Sequence[Note]) -> BoardValue:
+def _entry(each: Summary, shared_notes: Sequence[Note]) -> BoardValue:
     unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
     value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
     return BoardValue(
@@ -242,7 +242,7 @@ def _entry(each: Summary, usual: Sequence[Note]) -> BoardValue:
         high=high,
         ends=interval_texts(each.low, each.high, lambda end: _text(each, end)),
         interval=each.interval,
-        notes=tuple(note_text(note) for note in _notes(each) if note not in usual),
+        notes=tuple(note_text(note) for note in _notes(each) if note not in shared_notes),
     )
 
 
@@ -262,8 +262,8 @@ def _sort_rows(rows: Sequence[RowName], found: Mapping[BoardPlace, Summary], bet
     for name in SORTING_SUMMARIES:
         values = _ranking_values({row: found[row, name] for row in rows if (row, name) in found})
         if values:
-            side = 1 if name in HIGHER_IS_BETTER_SUMMARIES else better
-            ranked = sorted(values, key=lambda row: (-side * values[row], names.index(row)))
+            direction = 1 if name in HIGHER_IS_BETTER_SUMMARIES else better
+            ranked = sorted(values, key=lambda row: (-direction * values[row], names.index(row)))
             last = [row for row in names if row not in values]
             below = f"; last, without a value: {join_first_few(last, 3)}" if last else ""
             return ranked + last, f"Rows by {_column_head(name)}, best first{below}."

@@ -976,7 +976,7 @@ def test_a_passing_outage_costs_no_sample(bad: Reply, models: Any, tmp_path: Pat
 
         server.answer = after(TRIALS + 4, fail, vllm())
         broken = run(tmp_path / "run", server, concurrency=1)
-        assert all(one.again for one in broken)
+        assert all(one.deferred for one in broken)
         server.answer, server.models = vllm(), LISTED
         server.asked.clear()
         assert [one.refused for one in run(tmp_path / "run", server)] == [None, None]

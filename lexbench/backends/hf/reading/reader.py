@@ -196,7 +196,7 @@ class Reader:
         return self.empty is KeyValueState and self.is_causal()
 
     def can_join_texts(self) -> bool:
-        """Whether texts of several lengths are continued together as each alone.
+        """Whether a padded batch generates the same tokens as one text at a time.
 
         Not where frequencies or ranks of heads depend on the whole batch, or where positions end: a text goes on until
         all have ended. Not under Llama 4's temperature, which counts padding as text, from thousands of tokens on. Else

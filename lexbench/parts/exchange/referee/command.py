@@ -21,6 +21,7 @@ from lexbench.parts.exchange.referee.power import power_command
 from lexbench.report import formats
 from lexbench.report.check.check import tolerances_of
 from lexbench.report.check.formats import annotation
+from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.regressions import DEFAULT_SCORE_TOLERANCE_POINTS, DEFAULT_TOLERANCE_OF_METRIC
 
 __all__ = ["certify_command", "check_command", "compare_command", "is_log", "judge_files", "power_command"]
@@ -125,7 +126,7 @@ def _names(keys: Sequence[Key]) -> list[str]:
 
 def _defaults(pairs: Sequence[TaskPair]) -> dict[str, float]:
     """The default margins that these pairs need."""
-    known = {"nll" if pair.metric == "nll" else "accuracy" for pair in pairs}
+    known = {pair.metric if is_token_loss(pair.metric) else "accuracy" for pair in pairs}
     return {name: size for name, size in DEFAULT_MARGINS.items() if name in known}
 
 

@@ -96,7 +96,7 @@ class CandidateBench:
         self._preflight = preflight
         self.store = Store(folder)
         self._finished = {each.cell.id: each for each in self.store.load()}
-        self._whole = {name for name, each in self._finished.items() if not each.again}
+        self._whole = {name for name, each in self._finished.items() if not each.deferred}
         """Ids of cells whose file is written."""
         self._questions: dict[tuple[str, int], Sequence[AnyQuestion]] = {}
         self._samples: dict[str, dict[int, Sample]] = {}
@@ -157,7 +157,7 @@ class CandidateBench:
         """Known samples of a cell; Refused if the cell was refused, or deferred and there is no time for it."""
         if cell.id not in self._samples:
             finished = self._finished.get(cell.id)
-            deferred = finished is not None and finished.again and not self._clock.is_over
+            deferred = finished is not None and finished.deferred and not self._clock.is_over
             if finished is not None and finished.refused is not None and not deferred:
                 raise Refused(finished.refused)
             samples = self.store.resume(cell, asked) if finished is None or deferred else finished.samples

@@ -54,7 +54,7 @@ N_SHORT_PREFIXES = 4
 
 
 def compare_with_checkpoint(model: Model, backend: Mapping[str, Any], server: Mapping[str, Any]) -> Identification:
-    """Whether a server turns as the checkpoint's config says.
+    """Compare a server's rotary angles with the checkpoint's config.
 
     Args:
         model: with its checkpoint.

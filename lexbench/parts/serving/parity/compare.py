@@ -213,11 +213,11 @@ def _collect_answers(
 
 
 def _pose_cell(job: Job, step: PlannedCell, tokenizer: Tokenizer) -> PosedCell:
-    if step.refused and not step.is_foreseen:
+    if step.refusal_reason and not step.is_foreseen:
         return PosedCell(step, ())
     asked, refused = questions_or_reason(step.task, tokenizer, step.length, job.n, step.seed)
     if refused:
-        return PosedCell(replace(step, refused=refused.reason), ())
+        return PosedCell(replace(step, refusal_reason=refused.reason), ())
     if any(isinstance(question, ProbeAttention) for question in asked):
         raise ConfigError(
             f"parity compares likelihoods and texts, {step.task.label} probes attention: take another task"
@@ -252,8 +252,8 @@ def _answer_cell(backend: Backend | str, cell: PosedCell) -> Answers:
     """Answers of a backend in a cell, or the reason for none."""
     if isinstance(backend, str):
         return backend
-    if cell.step.attention is None or cell.step.refused:
-        return str(cell.step.refused)
+    if cell.step.attention is None or cell.step.refusal_reason:
+        return str(cell.step.refusal_reason)
     try:
         backend.attend(cell.step.attention)
         return list(answer_questions(backend, cell.questions))

@@ -105,6 +105,8 @@ def test_a_plan_joins_the_positions_with_the_method_or_says_why_not(lexlet: Fast
     assert steps["none", 160].attention is not None and steps["none", 160].attention.slots() == ()
     far = steps["yarn", 4096].attention
     assert far is not None and set(far.slots()) == {"inv_freq", "scale", "remap"} and far.remap == Shift(3936)
-    assert steps["rerope", 4096].refused == ("rerope cannot be combined with the positions of offset: both set remap")
+    assert steps["rerope", 4096].refusal_reason == (
+        "rerope cannot be combined with the positions of offset: both set remap"
+    )
     one, other = (min_memory_bytes(LEXLET, steps["none", length], "float32") for length in (160, 4096))
     assert one == other, "it reads no more tokens"
