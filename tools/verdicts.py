@@ -12,12 +12,13 @@ rule sees the same draws:
                 the interval lies within the margin
 
 A verdict is right where it is true: the true side, or equal where the true difference is below the margin. *Fixed n of
-equal power*: the least of 13 fixed numbers that gives as many right verdicts. A budget that ended is no verdict, and
+equal power*: the least of 17 fixed numbers that gives as many right verdicts. A budget that ended is no verdict, and
 counts whole. Then families of twelve comparisons of which none differs, and SmolLM2's committed board, in the order in
 which its texts were asked.
 """
 
 import argparse
+import bisect
 import functools
 import math
 import sys
@@ -33,9 +34,9 @@ from lexbench.core.groups import group_by_key
 from lexbench.runner.stopping_rule import StoppingRule
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import better_direction
-from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference, question_gaps
 from lexbench.stats.reach import smallest_found_difference
-from lexbench.stats.stopping import Decision, StoppingVerdict, decide, decide_gains, round_ends
+from lexbench.stats.stopping import Decision, StoppingVerdict, cluster_gains, decide, decide_gains, round_ends
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -48,15 +49,15 @@ COMPARISONS = 10
 """Of each kind and size."""
 DETECTED = {"nll": 0.02, "accuracy": 0.1}
 """The plan's detectable size, in nats per token, and as a share of answers."""
-MARGIN_SHARES = (0.5, 1.0)
+MARGIN_SHARES = {"half": 0.5, "all": 1.0}
 """Margins, in detectable sizes."""
 DOCUMENT_SPREAD, WINDOW_SPREAD = 0.05, 0.1
 """Standard deviations of a difference of nats between documents, and between windows of one."""
 CHANGED, SHARED = 0.2, 0.2
 """Share of answers that differ without a true difference; share of texts whose questions all go one way."""
-BUDGETS = (1, 2, 4, 8)
+BUDGETS = (4, 8, 16)
 """In plans."""
-FIXED = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+FIXED = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0, 8.0)
 """Fixed numbers that are tried, in plans."""
 NOISES: tuple[Callable[[np.random.Generator, int], Floats], ...] = (
     lambda rng, count: rng.normal(size=count),
@@ -148,9 +149,9 @@ def sides(kind: Kind, gains: Floats) -> tuple[list[Outcome], list[Outcome]]:
 
 def stop(kind: Kind, gains: Floats, budget: int, level: float) -> tuple[StoppingVerdict, int]:
     """StoppingVerdict of a run in rounds, and its questions."""
-    before, after = sides(kind, gains[:budget])
+    gaps = question_gaps(*sides(kind, gains[:budget]))
     for end in round_ends(budget):
-        found = decide(before[:end], after[:end], kind.metric, kind.margin, level)
+        found = decide_gains(cluster_gains(gaps[:end], kind.metric), kind.metric, kind.margin, level)
         if found.verdict is not StoppingVerdict.OPEN:
             return found.verdict, end
     return StoppingVerdict.OPEN, budget
@@ -229,38 +230,34 @@ def mean_plans(rows: Sequence[Row]) -> float:
 
 
 def equal_power(rows: Sequence[Row], share: float) -> float:
-    """The least of `FIXED`, in plans, with as many right verdicts; inf where none has."""
+    """The least of `FIXED`, in plans, with as many right verdicts, by halving; inf where the last has fewer."""
     wanted = n_right(rows)
-    return next((plans for plans in FIXED if n_right(fixed_rows(plans, share)) >= wanted), math.inf)
+    place = bisect.bisect_left(FIXED, True, key=lambda plans: n_right(fixed_rows(plans, share)) >= wanted)
+    return FIXED[place] if place < len(FIXED) else math.inf
 
 
-def print_planted(share: float) -> None:
+def print_planted(share: float, budgets: Sequence[int]) -> None:
     """Print the tables of the planted comparisons with a margin of so many detectable sizes."""
     print(f"\nMargin: {share:g} times the size that the plan detects.\n")
     print("| budget, plans | right | wrong | not decided | mean questions, plans | fixed n of equal power | share |")
     print("| ---: |" + " ---: |" * 6)
-    kept: list[Row] = []
-    for plans in BUDGETS:
+    rows, fixed = list[Row](), math.inf
+    for plans in budgets:
         rows = stopping_rows(plans, share)
         fixed, mean = equal_power(rows, share), mean_plans(rows)
         counts = [n_right(rows), *(sum(right is one for _, _, right, _ in rows) for one in (False, None))]
-        print(
-            f"| {plans} | {' | '.join(map(str, counts))} | {mean:.2f} | {fixed:.2f} | {mean / fixed:.2f} |", flush=True
-        )
-        kept = rows if plans == 8 else kept
-    print("\n| size | right, wrong, not decided | mean questions, plans | fixed, one plan | fixed, eight plans |")
-    print("| ---: | ---: | ---: | ---: | ---: |")
+        print(f"| {plans} | {' | '.join(map(str, counts))} | {mean:.2f} | {fixed:g} | {mean / fixed:.2f} |", flush=True)
+    once = fixed_rows(min(fixed, FIXED[-1]), share)
+    print(f"\n| size | right, wrong, not decided | mean questions, plans | fixed, {fixed:g} plans |")
+    print("| ---: | ---: | ---: | ---: |")
     for size in SIZES:
-        shown = [
-            _counts([row for row in rows if row[1] == size])
-            for rows in (kept, fixed_rows(1.0, share), fixed_rows(8.0, share))
-        ]
-        mean = mean_plans([row for row in kept if row[1] == size])
-        print(f"| {size:g} | {shown[0]} | {mean:.2f} | {shown[1]} | {shown[2]} |", flush=True)
+        shown = [_counts([row for row in found if row[1] == size]) for found in (rows, once)]
+        mean = mean_plans([row for row in rows if row[1] == size])
+        print(f"| {size:g} | {shown[0]} | {mean:.2f} | {shown[1]} |", flush=True)
     print("\n| kind | plan, questions | right, wrong, not decided | mean questions |\n| --- | ---: | ---: | ---: |")
-    for kind, rows in group_by_key(kept, lambda row: (row[0].metric, row[0].questions)).items():
-        asked = np.mean([row[3] for row in rows])
-        print(f"| {kind[0]}, {kind[1]} a text | {rows[0][0].plan} | {_counts(rows)} | {asked:.0f} |", flush=True)
+    for kind, own in group_by_key(rows, lambda row: (row[0].metric, row[0].questions)).items():
+        asked = np.mean([row[3] for row in own])
+        print(f"| {kind[0]}, {kind[1]} a text | {own[0][0].plan} | {_counts(own)} | {asked:.0f} |", flush=True)
 
 
 def _counts(rows: Sequence[Row]) -> str:
@@ -325,12 +322,17 @@ def stop_board(before: Sequence[Outcome], after: Sequence[Outcome], metric: str,
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--families", type=int, default=200)
+    parser.add_argument("--families", type=int, default=60)
+    parser.add_argument("--only", choices=("half", "all", "families", "board"), help="one part; half, all: of a margin")
+    parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS, help="in plans")
     asked = parser.parse_args()
-    for share in MARGIN_SHARES:
-        print_planted(share)
-    print_families(asked.families)
-    print_board()
+    for name, share in MARGIN_SHARES.items():
+        if asked.only in (None, name):
+            print_planted(share, asked.budgets)
+    if asked.only in (None, "families"):
+        print_families(asked.families)
+    if asked.only in (None, "board"):
+        print_board()
 
 
 if __name__ == "__main__":

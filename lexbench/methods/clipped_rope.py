@@ -53,12 +53,12 @@ class ClippedRope:
 
         ConfigError where frequencies change while a text is read (`dynamic`).
         """
-        clipped, pairs = self._clipped(with_trained_length(model, self.trained_length)), model.rotated // 2
+        clipped, pairs = self._count_clipped(with_trained_length(model, self.trained_length)), model.rotated // 2
         taper = np.ones(pairs)
         taper[pairs - clipped :] = (1 + np.cos(np.linspace(0, np.pi, clipped))) / 2
         return change_frequencies("clipped_rope", attention, model, lambda frequencies: frequencies * taper)
 
-    def _clipped(self, model: Model) -> int:
+    def _count_clipped(self, model: Model) -> int:
         """Number of pairs that are clipped."""
         plain = model.inv_freq()
         unturned = int((plain * model.trained_length < 2 * math.pi).sum())

@@ -36,23 +36,25 @@ def measure_in_rounds(run: RunState, model: Answerer, tokenizer: Tokenizer) -> N
     """
     groups = group_by_key(run.cells, lambda cell: (cell.task, cell.length, cell.seed))
     forms = attention_forms(run.cells)
-    pairs = [_compared(cells, forms) for cells in groups.values()]
+    pairs = [_cells_to_compare(cells, forms) for cells in groups.values()]
     family = sum(len(others) for _, others in pairs)
     for base, others in pairs:
         if base is not None and others:
-            _Comparisons(run, model, tokenizer, base, others, family).decide()
+            _Group(run, model, tokenizer, base, others, family).decide()
             run.end_cell(base)
 
 
-def _compared(cells: Sequence[OpenCell], forms: Mapping[str, str]) -> tuple[OpenCell | None, list[OpenCell]]:
+def _cells_to_compare(cells: Sequence[OpenCell], forms: Mapping[str, str]) -> tuple[OpenCell | None, list[OpenCell]]:
     """The baseline's cell, and those that the plan does not refuse, but for the baseline's own function."""
     able = [cell for cell in cells if cell.step.refusal_reason is None or cell.step.is_foreseen]
     base = next((cell for cell in able if cell.method == BASELINE_METHOD), None)
-    own = None if base is None else forms.get(base.id)
+    if base is None:
+        return None, []
+    own = forms.get(base.id)
     return base, [cell for cell in able if cell is not base and (own is None or forms.get(cell.id) != own)]
 
 
-class _Comparisons:
+class _Group:
     """The methods of one task, length and seed against the baseline."""
 
     def __init__(
@@ -84,16 +86,16 @@ class _Comparisons:
 
     def _ask(self, cell: OpenCell, end: int) -> list[Sample] | None:
         """Samples of a cell's questions below an index, asked now where they are missing; None: it is not measured."""
-        held = self._held(cell, end)
+        held = self._kept_samples(cell, end)
         if len(held) == end:
             return held
         with self._run.store.claim(cell, wait=True):
             if self._run.settle_cell(cell):
-                return self._held(cell, end) or None
+                return self._kept_samples(cell, end) or None
             asked = measure_cell(self._run, self._model, self._tokenizer, cell, until=end)
-        return None if asked is None else self._held(cell, end)
+        return None if asked is None else self._kept_samples(cell, end)
 
-    def _held(self, cell: OpenCell, end: int) -> list[Sample]:
+    def _kept_samples(self, cell: OpenCell, end: int) -> list[Sample]:
         """Samples of a cell's questions below an index, finished or not; the later of two answers counts."""
         store = self._run.store
         found = store.load({cell.id}) if store.is_finished(cell) else []
@@ -116,12 +118,12 @@ class _Comparisons:
         if found.verdict is not StoppingVerdict.OPEN or asked < end or end == self._run.job.n:
             self._open.remove(cell)
             self._run.end_cell(cell)
-            stopped = self._stopped(cell, metric, margin, level, asked, found)
+            stopped = self._result_row(cell, metric, margin, level, asked, found)
             if stopped not in read_stopped(self._run.store.folder):  # a repeated run finds what it has written
                 add_stopped(self._run.store.folder, stopped)
         return True
 
-    def _stopped(
+    def _result_row(
         self, cell: OpenCell, metric: str, margin: float, level: float, asked: int, found: Decision
     ) -> StoppedComparison:
         return StoppedComparison(

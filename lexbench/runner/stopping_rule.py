@@ -10,7 +10,7 @@ from lexbench.core.values import is_whole
 from lexbench.stats.metrics import display_factor
 from lexbench.stats.stopping import ROUND_ENDS
 
-AUTO = "auto"
+AUTO_COUNT = "auto"
 """Value of `n` that asks as many questions as decide."""
 DEFAULT_BUDGET = 256
 """Questions of a cell, at most, where `n_max` is not given."""
@@ -32,7 +32,7 @@ class StoppingRule:
 
 def stopping_of(n: Any, n_max: Any, until: Any) -> tuple[Any, StoppingRule | None]:
     """The number of questions, and the rule where `n` is auto; ConfigError for a wrong one, or one beside another n."""
-    if n != AUTO:
+    if n != AUTO_COUNT:
         for name, given in {"n_max": n_max, "until": until}.items():
             if given is not None:
                 raise ConfigError(f"{name} is for n=auto, got it with n={n}: leave it out, or give n=auto")
