@@ -24,14 +24,15 @@ import numpy as np
 from lexbench.core.record import Sample
 from lexbench.store.checksum import with_checksum
 from tools import planted_faults, planted_page
-from tools.planted_commands import COMMANDS, N_NULL, NULL_SEED, SEED, TRIED, Place, Samples, Trial
+from tools.planted_commands import COMMANDS, SEED, TRIED, Place, Samples, Trial
 from tools.planted_readings import EFFECTS, RESERVES, Library, Reading
 
 RECORD, PAGE = Path("planted.json"), Path("results/benchmarks/planted.md")
 READINGS = Path("runs/planted")
 SIZES = (0.5, 1.0, 2.0)
 """Planted, in sizes that a command states."""
-DIAL_SEED, VERIFY_SEED = 101, 202
+DIAL_SEED = 101
+"""Of the readings that dial and verify."""
 DRAWS, NULLS = 40, 1000
 DRAW_SECONDS, NULL_SECONDS = 1.5, 45.0
 """Of the processor, behind which no further one is drawn: for a size, and for a command."""
@@ -40,10 +41,8 @@ MIN_TOUCHED = 2.0
 
 
 def questions(task: str, length: int) -> int:
-    """Of the readings that dial and verify."""
-    if length > 512:
-        return 32
-    return 64 if task == "last_segment" else 48
+    """Of the readings of which the first half dials, and the second verifies."""
+    return 32 if length > 512 else 48
 
 
 def amounts(samples: Samples, metric: str) -> np.ndarray:
@@ -133,7 +132,7 @@ def site_of(trial: Trial, row: str) -> Site | None:
             if stated is None:
                 continue
             n = questions(place.task, place.length)
-            full = float(losses(*sides(trial, place, row, strong, DIAL_SEED, n), place.metric).mean())
+            full = float(losses(*sides(trial, place, row, strong, DIAL_SEED, n), place.metric)[: n // 2].mean())
             found.append(Site(row, place, strong, stated, full))
             if found[-1].reach >= SIZES[-1]:
                 return found[-1]
@@ -154,8 +153,8 @@ def verified(trial: Trial, site: Site, mix: Mix, size: float) -> tuple[float, bo
     """The loss of a mix on other questions, and whether it is within a fifth, or two standard errors, of the target."""
     place = site.place
     n = questions(place.task, place.length)
-    healthy, planted = sides(trial, place, site.row, site.strong, VERIFY_SEED, n)
-    found = losses(healthy, mix.all(site.row, healthy, planted), place.metric)
+    healthy, planted = sides(trial, place, site.row, site.strong, DIAL_SEED, n)
+    found = losses(healthy, mix.all(site.row, healthy, planted), place.metric)[n // 2 :]
     target, error = size * site.stated, float(found.std(ddof=1)) / math.sqrt(len(found))
     mean = float(found.mean())
     return mean, abs(mean - target) <= max(0.2 * target, 2 * error)
@@ -165,7 +164,7 @@ def drawn_counts(trial: Trial, site: Site, mix: Mix, sign: str) -> list[int]:
     """Draws of texts, and of those that are touched, in which the effect is found; and all draws."""
     place, n = site.place, questions(site.place.task, site.place.length)
     pairs: list[tuple[Sample, Sample]] = []
-    for seed, count in ((DIAL_SEED, n), (VERIFY_SEED, n), (SEED, trial.tried)):
+    for seed, count in ((DIAL_SEED, n), (SEED, trial.tried)):
         for one, other in zip(*sides(trial, place, site.row, site.strong, seed, count), strict=True):
             name = f"{seed} {one.cluster}"
             pairs.append((replace(one, cluster=name), replace(other, cluster=name)))
@@ -252,7 +251,7 @@ def null_draw(library: Library, n: int, rng: np.random.Generator) -> Callable[[s
 
     def draw(method: str, task: str, length: int) -> tuple[Samples, Samples]:
         one, other = (
-            library.samples(Reading(method, task, length, NULL_SEED, N_NULL, setting=setting))
+            library.samples(Reading(method, task, length, SEED, TRIED, setting=setting))
             for setting in ("float32", "bfloat16")
         )
         found: tuple[list[Sample], list[Sample]] = ([], [])

@@ -1,4 +1,4 @@
-"""Faults without sizes of `planted.md`: what `assert_rope` and `identify` say of them, of each once."""
+"""Faults without sizes of `planted.md`: what `verify`, `assert_rope` and `identify` say of each once."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from torch import Tensor
 import lexbench
 from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core.record import Refused
-from tools import rope_faults, serving
+from tools import planted_verify, rope_faults, serving
 from tools.planted_readings import BASE, PAIRS, TRAINED, by_head, frequencies, turned_back
 from tools.rope_faults import DIMS, LENGTH, LLAMA3, LONGROPE, YARN, EngineRotary, in_float32, model_with
 from tools.wrong_servers import TOKENIZER, in_front, second_bos
@@ -274,9 +274,13 @@ def verdict_behind_server(row: str, reference: Path) -> Verdict:
     return Verdict(was=planted.was, found=code == 1 and named, code=code, said=said)
 
 
-# both
+# all three
 
-ROWS: dict[str, tuple[str, ...]] = {"assert_rope": tuple(ASSERT_ROPE), "identify": tuple(IDENTIFY)}
+ROWS: dict[str, tuple[str, ...]] = {
+    "verify": tuple(planted_verify.ROWS),
+    "assert_rope": tuple(ASSERT_ROPE),
+    "identify": tuple(IDENTIFY),
+}
 HEALTHY_ENGINES = (
     "bfloat16",
     "float16",
@@ -292,6 +296,10 @@ HEALTHY_ENGINES = (
 
 def verdict(name: str, row: str, reference: Path) -> Verdict:
     """What a command says of a fault."""
+    if name == "verify":
+        planted = planted_verify.ROWS[row]
+        said = planted_verify.said_of(planted.method, planted)
+        return Verdict(was=f"{planted.method}: {planted.was}", found=said is not None, said=said or "nothing")
     if name == "assert_rope":
         return verdict_of_assertion(row)
     if not reference.exists():
@@ -302,6 +310,10 @@ def verdict(name: str, row: str, reference: Path) -> Verdict:
 def healthy(name: str, reference: Path, known: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Healthy set-ups, and whether it alarms; none where the record has some."""
     if any(key.startswith("real ") for key in known):
+        return
+    if name == "verify":
+        for label in planted_verify.HEALTHY:
+            yield label, planted_verify.said_of(label) is not None
         return
     if name == "assert_rope":
         for label, model in rope_faults.healthy_setups():

@@ -13,8 +13,8 @@ SIZES = ("0.5", "1.0", "2.0")
 NOT_EXECUTED = {
     "effective length": "states no size, so by the list's rule all its 16 rows count as missed; not planted",
     "kv --certify": "not executed: the processor's time did not suffice",
-    "verify, assert_rope, identify": "not executed: their 48 faults without sizes are still to be planted",
 }
+WITHOUT_SIZES = ("verify", "assert_rope", "identify")
 Row = Mapping[str, Any]
 
 
@@ -45,14 +45,33 @@ def _summary(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "| command | states | found at half | once | twice | drawn at once | alarms resampled | alarms real |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for name, entries in found.items():
+        if name in WITHOUT_SIZES:
+            yield _faults_line(name, entries)
+            continue
         rows = list(rows_of(entries).values())
         hits = [f"{_found(rows, size)} of {len(rows)}" for size in SIZES]
-        null, real = entries.get("nulls"), [hit for key, hit in entries.items() if key.startswith("real ")]
+        null, seen = entries.get("nulls"), _real(entries)
         alarms = "not run" if null is None else f"{null['alarms']} of {null['runs']:,}"
-        seen = f"{sum(real)} of {len(real)}" if real else "not run"
         yield f"| `{name}` | {_stated(rows)} | {' | '.join(hits)} | {_drawn(rows, '1.0')} | {alarms} | {seen} |"
     for name, why in NOT_EXECUTED.items():
         yield f"| `{name}` | {why} | | | | | | |"
+
+
+def _real(entries: Mapping[str, Any]) -> str:
+    """Alarms of real null runs."""
+    real = [hit for key, hit in entries.items() if key.startswith("real ")]
+    return f"{sum(real)} of {len(real)}" if real else "not run"
+
+
+def _faults_line(name: str, entries: Mapping[str, Any]) -> str:
+    """A command without sizes."""
+    rows = _faults(entries)
+    hits = sum(each["found"] for each in rows.values())
+    return f"| `{name}` | no sizes | | {hits} of {len(rows)} | | | | {_real(entries)} |"
+
+
+def _faults(entries: Mapping[str, Any]) -> dict[str, Row]:
+    return {row: each for row, each in sorted(entries.items()) if isinstance(each, dict) and "said" in each}
 
 
 def _found(rows: Sequence[Row], size: str) -> int:
@@ -93,6 +112,14 @@ def _tables(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, entries in found.items():
         yield f"## `{name}`"
         yield ""
+        if name in WITHOUT_SIZES:
+            yield "| row | planted | found | said |"
+            yield "| --- | --- | --- | --- |"
+            for row, each in _faults(entries).items():
+                hit = "found" if each["found"] else "**missed**"
+                yield f"| {row} | {each['was']} | {hit} | {each['said'].replace('|', ',')} |"
+            yield ""
+            continue
         yield "| row | planted | where | sign | states | whole effect | half | once | twice | drawn, by size |"
         yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
         for row, about in sorted(rows_of(entries).items()):
