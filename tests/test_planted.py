@@ -96,7 +96,8 @@ def test_an_assertion_finds_another_base() -> None:
 
 
 def test_the_page_counts_what_was_found() -> None:
-    told = {"share": 0.5, "blend": 1.0, "verified": 0.05, "holds": True, "tried": 0.05, "alarms": 0, "drawn": [9, 10]}
+    told = {"share": 0.5, "blend": 1.0, "verified": 0.05, "holds": True, "tried": 0.05, "alarms": 0}
+    told |= {"drawn": [9, 10], "even": [10, 10]}
     sizes = {"0.5": {**told, "found": False}, "1.0": {**told, "found": True}, "2.0": None}
     row: dict[str, Any] = {
         "planted": "E01",
@@ -107,6 +108,8 @@ def test_the_page_counts_what_was_found() -> None:
     }
     row |= {"stated": 0.05, "full": 0.1, "sizes": sizes}
     page = planted_page.page({"compare": {"E01": row, "nulls": {"runs": 1000, "alarms": 43}, "real bfloat16": False}})
-    said = "| `compare` | 0.05 nats of nll | 0 of 1 | 1 of 1 | 0 of 1 | 90 % of 10 | 43 of 1,000 | 0 of 1 |"
+    said = (
+        "| `compare` | 0.05 nats of nll | 0 of 1 | 1 of 1 | 0 of 1 | 90 % of 10 | 100 % of 10 | 43 of 1,000 | 0 of 1 |"
+    )
     assert said in page
     assert "missed: cannot be planted" in page

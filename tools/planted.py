@@ -34,7 +34,7 @@ SIZES = (0.5, 1.0, 2.0)
 DIAL_SEED = 101
 """Of the readings that dial and verify."""
 DRAWS, NULLS = 40, 1000
-DRAW_SECONDS, NULL_SECONDS = 1.5, 45.0
+DRAW_SECONDS, NULL_SECONDS = 1.0, 45.0
 """Of the processor, behind which no further one is drawn: for a size, and for a command."""
 MIN_TOUCHED = 2.0
 """Clusters below which a share is too few, and answers are blended."""
@@ -184,6 +184,11 @@ def drawn_counts(trial: Trial, site: Site, mix: Mix, sign: str) -> list[int]:
     return [hits, number]
 
 
+def even_counts(trial: Trial, site: Site, size: float, sign: str) -> list[int] | None:
+    """As `drawn_counts`, where all texts lose a part, about as commands take a loss to be spread; None: of scores."""
+    return drawn_counts(trial, site, Mix(1.0, size / site.reach), sign) if site.place.metric == "nll" else None
+
+
 def resampled(clusters: Sequence[str], n: int, rng: np.random.Generator) -> list[tuple[int, int]]:
     """[n] places of samples, clusters drawn whole with replacement, each with the number of the draw."""
     groups: dict[str, list[int]] = {}
@@ -242,6 +247,7 @@ def planted_row(trial: Trial, row: str, used: set[str]) -> dict[str, Any]:
             "found": said.found,
             "alarms": said.alarms,
             "drawn": drawn_counts(trial, site, mix, sign),
+            "even": even_counts(trial, site, size, sign),
         }
     return about
 
