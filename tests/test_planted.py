@@ -96,7 +96,7 @@ def test_an_assertion_finds_another_base() -> None:
 
 
 def test_the_page_counts_what_was_found() -> None:
-    told = {"share": 0.5, "blend": 1.0, "verified": 0.05, "holds": True, "tried": 0.05, "alarms": 0}
+    told: dict[str, Any] = {"share": 0.5, "blend": 1.0, "verified": 0.05, "holds": True, "tried": 0.05, "alarms": 0}
     told |= {"drawn": [9, 10], "even": [10, 10]}
     sizes = {"0.5": {**told, "found": False}, "1.0": {**told, "found": True}, "2.0": None}
     row: dict[str, Any] = {

@@ -167,15 +167,15 @@ NOTES = (
     "both are mixed by text (the list's hash of id and text). Where a share would touch fewer than two texts, all "
     "texts lose a part of it: nats of the healthy and the planted answer are blended. Blends by numbers of the model "
     "(a base, weights) were not made.",
-    "Dialled on 24 questions of seed 101 and verified on 24 others (16 and 16 at 4T), in place of 400: what deviates by "
-    "more than a fifth and two standard errors is said in the row, and not dialled again. Tried on seed 0, the "
+    "Dialled on 24 questions of seed 101 and verified on 24 others (16 and 16 at 4T), in place of 400: what deviates "
+    "by more than a fifth and two standard errors is said in the row, and not dialled again. Tried on seed 0, the "
     "commands' own, for all rows.",
     "*Drawn*: the texts of both seeds are drawn anew with replacement to the command's n, and the texts that are "
     "touched, up to 40 times; the table has the stated size. One try says little of nine in ten; these do. *Even*: the "
     "same of likelihoods, where all texts lose a part: commands take a loss to differ between texts by half of its "
     "mean, and a share of texts that lose all differ by more.",
-    "Null runs: seed 0 in float32 and in bfloat16, in place of 400 questions of another seed; drawn by clusters, labels "
-    "exchanged by cluster.",
+    "Null runs: seed 0 in float32 and in bfloat16, in place of 400 questions of another seed; drawn by clusters, "
+    "labels exchanged by cluster.",
     "The commands' functions are called in one process, below the reading of run folders: `judge_cells`, "
     "`compare_runs`, `leads`, `summarise_checkpoints` and `rank_finalists`, `context_gains`; of `tune` the last "
     "ranking by texts at 2T, not its search. In `make gate` the outcomes of the planted cell are the readings', all "
