@@ -231,35 +231,31 @@ def against_cutting(losses: Mapping[Point, Place]) -> dict[str, PairedDifference
 
 def price_lines(found: Places) -> list[str]:
     """Cells at the trained length that are set up for twice of it, minus `none`; none are there: nothing."""
-    set_up = [
-        name
-        for name, length in found["nll"]
-        if length == TRAINED and "(" in name and all((name, length) in found[metric] for metric in SCORES)
-    ]
-    if not set_up:
+    names = [name for name, length in found["nll"] if length == TRAINED and "(" in name]
+    if not names:
         return []
-    pairs = {
+    gaps = {
         metric: correct_by_holm(
             {
                 name: paired_difference(
                     found[metric]["none", TRAINED].outcomes, found[metric][name, TRAINED].outcomes, metric
                 )
-                for name in set_up
+                for name in names
+                if (name, TRAINED) in found[metric]
             }
         )
         for metric in SCORES
     }
     rows = []
-    for name in set_up:
-        row = [f"{name} - none at T"]
+    for name in names:
+        cells = [f"{name} - none at T"]
         for metric in SCORES:
-            each = pairs[metric][name]
-            assert each.difference is not None and each.interval is not None, "a cell of the page has several texts"
-            ends = (each.difference, each.interval.low, each.interval.high)
-            row.append(difference_text(ends, metric, told(each)))
-        rows.append(row)
-    heads = ["difference", *(f"{WORDS[each]} ({'nats per token' if each == 'nll' else 'points'})" for each in SCORES)]
-    return ["## Price at T of a setting for 2T", "", *markdown_columns(heads, rows), ""]
+            each = gaps[metric].get(name)
+            ends = each and each.interval and (each.difference or 0.0, each.interval.low, each.interval.high)
+            cells.append(difference_text(ends, metric, told(each)) if each and ends else "not measured")
+        rows.append([*cells, f"{gaps['nll'][name].pairs}"])
+    units = [f"{WORDS[each]} ({'nats per token' if each == 'nll' else 'points'})" for each in SCORES]
+    return ["## Price at T of a setting for 2T", "", *markdown_columns(["difference", *units, "texts"], rows), ""]
 
 
 def other_task_lines() -> list[str]:
@@ -357,9 +353,13 @@ def prediction_rows(found: Places, pairs: Compared) -> Iterator[list[str]]:
         if (method, TWICE) in losses:
             gap = paired_difference(losses["none", TRAINED].outcomes, losses[method, TWICE].outcomes, "nll")
             yield _loss_row(said, gap, least, most)
-    for name in (name for name, length in losses if length == TRAINED and name.startswith("pi(")):
+    for name in (name for name, length in losses if length == TRAINED and "(" in name):
+        method = name.partition("(")[0]
         gap = paired_difference(losses["none", TRAINED].outcomes, losses[name, TRAINED].outcomes, "nll")
-        yield _loss_row("the price of pi is above 0", gap, 1e-9, math.inf)
+        if method == "pi":
+            yield _loss_row("the price of pi is above 0", gap, 1e-9, math.inf)
+        else:
+            yield _loss_row(f"the price of {method} is within 0.05 nats", gap, -0.05, 0.05)
     for one, other, least, most, said in PAIR_PREDICTIONS:
         if (one, TWICE) in losses and (other, TWICE) in losses:
             ends = oriented(pairs["nll"], one, other, TWICE)
