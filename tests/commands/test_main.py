@@ -428,6 +428,7 @@ def test_a_mistake_of_the_user_is_one_line_without_a_traceback(
     assert capsys.readouterr().err == "lexbench: n must be at least 1, got 0: raise n\n"
 
 
+@pytest.mark.parts
 def test_a_loop_of_links_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "loop.json").symlink_to("loop.json")
     assert main.main(["check", str(tmp_path), "--baseline", str(tmp_path / "loop.json")]) == 2
