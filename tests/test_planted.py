@@ -107,9 +107,16 @@ def test_the_page_counts_what_was_found() -> None:
         "metric": "nll",
     }
     row |= {"stated": 0.05, "full": 0.1, "sizes": sizes}
-    page = planted_page.page({"compare": {"E01": row, "nulls": {"runs": 1000, "alarms": 43}, "real bfloat16": False}})
-    said = (
-        "| `compare` | 0.05 nats of nll | 0 of 1 | 1 of 1 | 0 of 1 | 90 % of 10 | 100 % of 10 | 43 of 1,000 | 0 of 1 |"
-    )
-    assert said in page
+    real = {f"real {number}": False for number in range(8)}
+    rows = {f"E{number:02}": row for number in range(1, 9)}
+    page = planted_page.page({"compare": {**rows, **real, "nulls": {"runs": 1000, "alarms": 43}}})
+    found = "0 of 8 | 8 of 8 | 0 of 8 | nll 72 of 80 | nll 80 of 80 | 43 of 1,000 | 0 of 8"
+    assert f"| `compare` | 0.05 nats of nll | {found} |" in page
     assert "missed: cannot be planted" in page
+
+
+def test_fewer_than_eight_rows_are_not_published() -> None:
+    page = planted_page.page(
+        {"verify": {f"V0{number}": {"was": "x", "found": True, "said": "y"} for number in range(7)}}
+    )
+    assert "7 of 7" not in page and "## `verify`" not in page

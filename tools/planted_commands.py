@@ -37,6 +37,7 @@ from lexbench.stats.reach import smallest_found_by_all
 from lexbench.stats.regressions import VerdictStatus, judge_cells
 from lexbench.stats.rescore import samples_by_cell
 from lexbench.stats.same_attention import attention_forms
+from lexbench.stats.tables import Table
 from lexbench.store.format import FinishedCell
 from tests.report import fake_run
 from tools.planted_readings import EFFECTS, MODEL, TRAINED, Library, Reading
@@ -130,6 +131,12 @@ def metric_of(row: str) -> list[str]:
     return ["chosen", "accuracy"] if number % 4 else ["accuracy", "chosen"]
 
 
+def table_of(cells: Sequence[FinishedCell]) -> Table:
+    """The table of a task; perplexity follows from its nats."""
+    [found] = [table for table in headline_tables(cells) if table.metric != "perplexity"]
+    return found
+
+
 def headline_of(row: str) -> str:
     """What a comparison is judged by: the likelihood of odd ids, keys that are copied whole of even ones."""
     return "nll" if int(row[1:]) % 2 else "accuracy"
@@ -194,8 +201,15 @@ class CheckDocs(Stand):
 
     def cells(self, place: Place, samples: Samples) -> list[CellOutcomes]:
         """The run with these samples at a place."""
-        known = self.others | {("none", place.task, place.length): outcomes("none", place.task, place.length, samples)}
-        return list(known.values())
+        new = {(name, place.length): outcomes(name, place.task, place.length, samples) for name in self.alike(place)}
+        return [
+            new.get((name, length), each) if task == place.task else each
+            for (name, task, length), each in self.others.items()
+        ]
+
+    def alike(self, place: Place) -> tuple[str, ...]:
+        """Methods that are one function with the planted one there, and count once: all are touched."""
+        return ("none", "rerope") if place.length == 128 else ("none",)
 
     def stated(self, place: Place) -> float | None:
         """By its first line."""
@@ -205,7 +219,7 @@ class CheckDocs(Stand):
 
     def judge(self, place: Place, healthy: Samples, planted: Samples, sign: str) -> Said:
         """Found: the planted cell regressed."""
-        return said_by(checked(self.cells(place, healthy), self.cells(place, planted)), "none", place)
+        return said_by(checked(self.cells(place, healthy), self.cells(place, planted)), self.alike(place), place)
 
     def null(self, draw: Draw) -> bool:
         """Any regression."""
@@ -226,11 +240,11 @@ def checked(old: Sequence[CellOutcomes], new: Sequence[CellOutcomes], sized: boo
     return Check(baseline="", verdicts=verdicts, changes=[], alterations=[], problems=[], measured=[])
 
 
-def said_by(found: Check, method: str, place: Place) -> Said:
-    """Whether the planted cell is named, and how many others are."""
-    key = (method, place.task, place.length)
+def said_by(found: Check, methods: Sequence[str], place: Place) -> Said:
+    """Whether a planted cell is named, and how many others are."""
+    keys = {(method, place.task, place.length) for method in methods}
     lost = [(str(each.cell.method), each.cell.task, each.cell.length) for each in found.of(VerdictStatus.REGRESSED)]
-    return Said(key in lost, sum(each != key for each in lost))
+    return Said(any(each in keys for each in lost), sum(each not in keys for each in lost))
 
 
 @dataclass
@@ -250,6 +264,11 @@ class CheckGate(Stand):
         """The committed baseline."""
         return read_baseline(GATE).cells
 
+    @cached_property
+    def sizes(self) -> Mapping[str, float]:
+        """The smallest losses by metric, as the first line states them."""
+        return checked(self.base, self.base, sized=True).smallest
+
     def places(self, row: str) -> list[Place]:
         """Methods at 4T, where they follow the length; the unmodified model at T."""
         method = EFFECTS[row].method
@@ -257,22 +276,25 @@ class CheckGate(Stand):
 
     def stated(self, place: Place) -> float | None:
         """By its first line."""
-        size = checked(self.base, self.base, sized=True).smallest.get(place.metric)
+        size = self.sizes.get(place.metric)
         return None if size is None else size / display_factor(place.metric)
 
     def cells(self, place: Place, samples: Samples) -> list[CellOutcomes]:
         """The baseline's cells, with these samples at a place."""
-        key, found = (place.method, place.task, place.length), []
+        new, found = outcomes(place.method, place.task, place.length, samples).outcomes, []
         for each in self.base:
-            own = (str(each.cell.method), each.cell.task, each.cell.length) == key
-            names = each.outcomes if own else ()
-            new = outcomes(*key, samples).outcomes if own else {}
-            found.append(replace(each, outcomes={name: new[name] for name in names}) if own else each)
+            own = (each.cell.task, each.cell.length) == (place.task, place.length)
+            own &= str(each.cell.method) in self.alike(place)
+            found.append(replace(each, outcomes={name: new[name] for name in each.outcomes}) if own else each)
         return found
+
+    def alike(self, place: Place) -> tuple[str, ...]:
+        """Methods that are one function with the planted one there, and count once: all are touched."""
+        return ("none", "ntk", "yarn") if place.length == TRAINED else (place.method,)
 
     def judge(self, place: Place, healthy: Samples, planted: Samples, sign: str) -> Said:
         """Found: the planted cell regressed."""
-        return said_by(checked(self.cells(place, healthy), self.cells(place, planted)), place.method, place)
+        return said_by(checked(self.cells(place, healthy), self.cells(place, planted)), self.alike(place), place)
 
     def null(self, draw: Draw) -> bool:
         """Not drawn: the docs' gate is the same function."""
@@ -347,7 +369,7 @@ class Versus(Stand):
             for name, samples in (("none", none), ("mine", mine), ("rival", rival)):
                 held = samples if at == length else base
                 cells.append(finished(as_cell(name, task, at, len(held)), held))
-        [table] = headline_tables(cells)
+        table = table_of(cells)
         return leads(table, samples_by_cell(cells), MethodKey.of_method("mine"))
 
     def stated(self, place: Place) -> float | None:
@@ -463,7 +485,7 @@ class Gain(Stand):
             finished(as_cell("none", "last_segment", at, len(samples)), samples)
             for at, samples in ((TRAINED, near), (4 * TRAINED, far))
         ]
-        [table] = headline_tables(cells)
+        table = table_of(cells)
         return context_gains(table, samples_by_cell(cells))
 
     def stated(self, place: Place) -> float | None:
