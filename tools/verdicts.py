@@ -8,56 +8,64 @@ runs of ten (`stats.reach`), ten of each, to either side in turn. The margin is 
 rule sees the same draws:
 
     stopping    rounds of 8, 12, 16, 24, ... questions, up to a budget of so many times the plan
-    fixed       `paired_difference` once: better or worse with p <= 0.05 and an interval that excludes 0, equal where
-                the interval lies within the margin
+    fixed       Student's interval of the mean over texts, once: better or worse where it leaves out 0, equal where it
+                lies within the margin (`paired_difference` asks more: its fixed n would be larger)
 
 A verdict is right where it is true: the true side, or equal where the true difference is below the margin. *Fixed n of
-equal power*: the least of 17 fixed numbers that gives as many right verdicts. A budget that ended is no verdict, and
-counts whole. Then families of twelve comparisons of which none differs, and SmolLM2's committed board, in the order in
-which its texts were asked.
+equal power*: the least fixed number, to a tenth of a plan, that gives as many right verdicts. A budget that ended is no
+verdict, and counts whole. Then families of twelve comparisons of which none differs, and SmolLM2's committed board, in
+the order in which its texts were asked.
 """
 
 import argparse
-import bisect
 import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from lexbench.core.groups import group_by_key
 from lexbench.runner.stopping_rule import StoppingRule
+from lexbench.stats.certificates import MAX_COUNTED_LOSS_MARGINS
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import better_direction
-from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference, question_gaps
+from lexbench.stats.pairs import Outcome, PairedDifference, question_gaps
 from lexbench.stats.reach import smallest_found_difference
-from lexbench.stats.stopping import Decision, StoppingVerdict, cluster_gains, decide, decide_gains, round_ends
+from lexbench.stats.stopping import (
+    Decision,
+    StoppingVerdict,
+    cluster_gains,
+    decide,
+    decide_gains,
+    log_wealth,
+    round_ends,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tools import smollm2_page
 
-Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.float64]
 SIZES = (0.0, 0.5, 1.0, 2.0, 4.0)
 """True differences, in detectable sizes of the plan."""
 COMPARISONS = 10
 """Of each kind and size."""
 DETECTED = {"nll": 0.02, "accuracy": 0.1}
 """The plan's detectable size, in nats per token, and as a share of answers."""
-MARGIN_SHARES = {"half": 0.5, "all": 1.0}
+MARGIN_SHARES = (0.5, 1.0)
 """Margins, in detectable sizes."""
 DOCUMENT_SPREAD, WINDOW_SPREAD = 0.05, 0.1
 """Standard deviations of a difference of nats between documents, and between windows of one."""
 CHANGED, SHARED = 0.2, 0.2
 """Share of answers that differ without a true difference; share of texts whose questions all go one way."""
-BUDGETS = (4, 8, 16)
+BUDGETS = (1, 2, 4, 8, 16)
 """In plans."""
-FIXED = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0, 8.0)
+FIXED = tuple(float(each) for each in np.arange(0.5, 16.0, 0.1).round(1))
 """Fixed numbers that are tried, in plans."""
 NOISES: tuple[Callable[[np.random.Generator, int], Floats], ...] = (
     lambda rng, count: rng.normal(size=count),
@@ -147,33 +155,33 @@ def sides(kind: Kind, gains: Floats) -> tuple[list[Outcome], list[Outcome]]:
     return made[0], made[1]
 
 
-def stop(kind: Kind, gains: Floats, budget: int, level: float) -> tuple[StoppingVerdict, int]:
-    """StoppingVerdict of a run in rounds, and its questions."""
+def stop(kind: Kind, gains: Floats, budget: int) -> tuple[StoppingVerdict, int]:
+    """Verdict of a run in rounds, and its questions."""
     gaps = question_gaps(*sides(kind, gains[:budget]))
+    bound = MAX_COUNTED_LOSS_MARGINS * kind.margin if kind.metric == "nll" else None
     for end in round_ends(budget):
-        found = decide_gains(cluster_gains(gaps[:end], kind.metric), kind.metric, kind.margin, level)
-        if found.verdict is not StoppingVerdict.OPEN:
-            return found.verdict, end
+        found = cluster_gains(gaps[:end], kind.metric)
+        # No verdict without a bet that has won; asked first, as an interval takes eighty of them.
+        won = [is_won(side * found, centre, bound) for side in (1, -1) for centre in (0.0, -kind.margin)]
+        if won[0] or won[2] or (won[1] and won[3]):
+            decision = decide_gains(found, kind.metric, kind.margin, SIGNIFICANCE_LEVEL)
+            if decision.verdict is not StoppingVerdict.OPEN:
+                return decision.verdict, end
     return StoppingVerdict.OPEN, budget
 
 
-def judge_once(before: Sequence[Outcome], after: Sequence[Outcome], metric: str, margin: float) -> StoppingVerdict:
-    """StoppingVerdict of a fixed number of questions."""
-    found = correct_by_holm({0: paired_difference(before, after, metric)})[0]
-    return verdict_of(found, metric, margin)
+def is_won(gains: Floats, centre: float, bound: float | None, level: float = SIGNIFICANCE_LEVEL) -> bool:
+    """Whether the bet that gains lie above a centre has ever won what one of two sides needs."""
+    return bool(log_wealth(gains, centre, bound).max() >= math.log(2 / level))
 
 
-def verdict_of(found: PairedDifference, metric: str, margin: float) -> StoppingVerdict:
-    """What a corrected comparison says."""
-    if found.significant:
-        return (
-            StoppingVerdict.BETTER
-            if better_direction(metric) * (found.difference or 0.0) > 0
-            else StoppingVerdict.WORSE
-        )
-    low, high = found.low, found.high
-    within = low is not None and high is not None and -margin < low and high < margin
-    return StoppingVerdict.EQUAL if within else StoppingVerdict.OPEN
+def judge_once(kind: Kind, gains: Floats) -> StoppingVerdict:
+    """Verdict of a fixed number of questions, by Student's interval over texts."""
+    means = gains.reshape(-1, kind.questions).mean(axis=1)
+    middle, half = means.mean(), stdtrit(len(means) - 1, 0.975) * means.std(ddof=1) / math.sqrt(len(means))
+    if abs(middle) > half:
+        return StoppingVerdict.BETTER if middle > 0 else StoppingVerdict.WORSE
+    return StoppingVerdict.EQUAL if abs(middle) + half < kind.margin else StoppingVerdict.OPEN
 
 
 def is_right(verdict: StoppingVerdict, size: float, place: int, share: float) -> bool | None:
@@ -199,23 +207,38 @@ Row = tuple[Kind, float, bool | None, int]
 """Kind, size, whether right, questions."""
 
 
-def stopping_rows(plans: int, share: float) -> list[Row]:
-    """What runs with a budget of so many plans say."""
+@functools.cache
+def stopping_rows(share: float) -> tuple[Row, ...]:
+    """What runs with the largest budget say."""
     found = []
     for kind, size, place, gains in planted(share):
-        verdict, asked = stop(kind, gains, kind.budget(plans), SIGNIFICANCE_LEVEL)
+        verdict, asked = stop(kind, gains, kind.budget(max(BUDGETS)))
         found.append((kind, size, is_right(verdict, size, place, share), asked))
-    return found
+    return tuple(found)
+
+
+def cut(rows: Sequence[Row], plans: int) -> list[Row]:
+    """The rows of a smaller budget: what comes later is not decided."""
+    budgets = [kind.budget(plans) for kind, _, _, _ in rows]
+    return [
+        (kind, size, right if asked <= budget else None, min(asked, budget))
+        for (kind, size, right, asked), budget in zip(rows, budgets, strict=True)
+    ]
+
+
+@functools.cache
+def drawn_once(share: float) -> list[tuple[Kind, float, int, Floats]]:
+    """The planted comparisons, kept: fixed numbers are tried many times."""
+    return list(planted(share))
 
 
 @functools.cache
 def fixed_rows(plans: float, share: float) -> tuple[Row, ...]:
     """What fixed numbers of so many plans say."""
     found = []
-    for kind, size, place, gains in planted(share):
-        count = min(len(gains), kind.questions * math.ceil(plans * kind.plan / kind.questions))
-        verdict = judge_once(*sides(kind, gains[:count]), kind.metric, kind.margin)
-        found.append((kind, size, is_right(verdict, size, place, share), count))
+    for kind, size, place, gains in drawn_once(share):
+        count = kind.questions * math.ceil(plans * kind.plan / kind.questions)
+        found.append((kind, size, is_right(judge_once(kind, gains[:count]), size, place, share), count))
     return tuple(found)
 
 
@@ -230,20 +253,18 @@ def mean_plans(rows: Sequence[Row]) -> float:
 
 
 def equal_power(rows: Sequence[Row], share: float) -> float:
-    """The least of `FIXED`, in plans, with as many right verdicts, by halving; inf where the last has fewer."""
-    wanted = n_right(rows)
-    place = bisect.bisect_left(FIXED, True, key=lambda plans: n_right(fixed_rows(plans, share)) >= wanted)
-    return FIXED[place] if place < len(FIXED) else math.inf
+    """The least of `FIXED`, in plans, with as many right verdicts; inf where none has."""
+    return next((plans for plans in FIXED if n_right(fixed_rows(plans, share)) >= n_right(rows)), math.inf)
 
 
-def print_planted(share: float, budgets: Sequence[int]) -> None:
+def print_planted(share: float) -> None:
     """Print the tables of the planted comparisons with a margin of so many detectable sizes."""
     print(f"\nMargin: {share:g} times the size that the plan detects.\n")
     print("| budget, plans | right | wrong | not decided | mean questions, plans | fixed n of equal power | share |")
     print("| ---: |" + " ---: |" * 6)
     rows, fixed = list[Row](), math.inf
-    for plans in budgets:
-        rows = stopping_rows(plans, share)
+    for plans in BUDGETS:
+        rows = cut(stopping_rows(share), plans)
         fixed, mean = equal_power(rows, share), mean_plans(rows)
         counts = [n_right(rows), *(sum(right is one for _, _, right, _ in rows) for one in (False, None))]
         print(f"| {plans} | {' | '.join(map(str, counts))} | {mean:.2f} | {fixed:g} | {mean / fixed:.2f} |", flush=True)
@@ -265,17 +286,19 @@ def _counts(rows: Sequence[Row]) -> str:
 
 
 def print_families(families: int, comparisons: int = 12) -> None:
-    """Print how many families of comparisons, of which none differs, have one that is called better or worse."""
-    print("\n| families of 12, no true difference | with a verdict of better or worse |\n| --- | ---: |")
+    """Print how many families of comparisons, of which none differs, have a bet of better or worse that is ever won."""
+    print("\n| families of 12, no true difference | with one that is won |\n| --- | ---: |")
     for metric in ("nll", "accuracy"):
+        bound = MAX_COUNTED_LOSS_MARGINS * DETECTED[metric] if metric == "nll" else None
         for questions in (1, 8):
             kind, wrong = Kind(metric, questions), 0
             for family in range(families):
                 drawn = (
-                    kind.draw(0.0, 1000 + comparisons * family + one, kind.budget(4)) for one in range(comparisons)
+                    kind.draw(0.0, 1000 + comparisons * family + one, kind.budget(8)) for one in range(comparisons)
                 )
-                told = (stop(kind, each, kind.budget(4), SIGNIFICANCE_LEVEL / comparisons)[0] for each in drawn)
-                wrong += any(each in (StoppingVerdict.BETTER, StoppingVerdict.WORSE) for each in told)
+                texts = [each.reshape(-1, questions).mean(axis=1) for each in drawn]
+                level = SIGNIFICANCE_LEVEL / comparisons
+                wrong += any(is_won(side * each, 0.0, bound, level) for each in texts for side in (1, -1))
             print(f"| {metric}, {questions} a text | {wrong} of {families} |", flush=True)
 
 
@@ -322,17 +345,12 @@ def stop_board(before: Sequence[Outcome], after: Sequence[Outcome], metric: str,
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--families", type=int, default=60)
-    parser.add_argument("--only", choices=("half", "all", "families", "board"), help="one part; half, all: of a margin")
-    parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS, help="in plans")
+    parser.add_argument("--families", type=int, default=200)
     asked = parser.parse_args()
-    for name, share in MARGIN_SHARES.items():
-        if asked.only in (None, name):
-            print_planted(share, asked.budgets)
-    if asked.only in (None, "families"):
-        print_families(asked.families)
-    if asked.only in (None, "board"):
-        print_board()
+    for share in MARGIN_SHARES:
+        print_planted(share)
+    print_families(asked.families)
+    print_board()
 
 
 if __name__ == "__main__":

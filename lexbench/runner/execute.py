@@ -61,6 +61,8 @@ def execute_job(job: Job, dry_run: bool = False, quiet: bool = False, backend: B
     steps = plan_cells(job, tokenizer)
     if dry_run or not quiet:
         text = describe_plan(job.model, steps, job.results, job.corpus.label, job.backend)
+        if job.stopping is not None:
+            text += "\n  at most: n=auto stops as soon as each method is decided"
         tqdm.write(progress.plan_lines(text, steps), file=sys.stderr)  # above the bar of a sweep
     if dry_run:
         return []

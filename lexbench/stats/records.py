@@ -98,8 +98,8 @@ def _still_stopped(
     Logs which cells of the others no statistic of a fixed number of questions reads.
     """
     named = {name for each in stopped for name in (each.cell, each.baseline)}
-    measured = {_identity_without_n(each.cell) for each in finished if each.refused is None}
-    left = [cell for cell in unfinished if cell.id not in named or _identity_without_n(cell) not in measured]
+    most = {_identity_without_n(each.cell): each.cell.n for each in finished if each.refused is None}
+    left = [cell for cell in unfinished if cell.id not in named or most.get(_identity_without_n(cell), 0) < cell.n]
     kept = [each for each in stopped if each.cell in {cell.id for cell in left}]
     shown = [f"{cell.method} {cell.task} at {cell.length}" for cell in left if cell.id in named]
     if kept:

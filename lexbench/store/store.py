@@ -171,7 +171,7 @@ class Store:
         return True
 
     def unfinished_samples(self, cell: Cell) -> list[Sample]:
-        """Samples of an unfinished cell, in the order of measurement, without an incomplete last line.
+        """Samples of an unfinished cell, in the order of measurement, without an incomplete last line; none of no file.
 
         ConfigError where its file is of another cell, or has a line that is no sample.
         """

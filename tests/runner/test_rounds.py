@@ -98,6 +98,16 @@ def test_a_fixed_number_goes_on_from_what_was_asked_and_makes_ordinary_cells(tmp
     assert kept <= {sample.checksum for each in ours.finished for sample in each.samples}
 
 
+def test_ordinary_cells_of_fewer_questions_are_begun_from_and_stay(tmp_path: Path) -> None:
+    run(tmp_path, "n=8")
+    before = {row.cell.id: [one.checksum for one in row.samples] for row in load_cells([tmp_path]).finished}
+    run(tmp_path, *AUTO)
+    loaded = load_cells([tmp_path])
+    assert {row.cell.id for row in loaded.finished} == before.keys() and len(loaded.stopped) == 1
+    stored = b"".join(samples(tmp_path).values()).decode()
+    assert all(f'"{name}"' in stored for names in before.values() for name in names)
+
+
 def test_a_function_is_not_compared_with_itself_and_takes_no_part_of_the_level(tmp_path: Path) -> None:
     """Up to its window of a half trained length rerope is none."""
     run(tmp_path, *AUTO, "task.questions_per_text=2", lengths="lengths=[64,512]")
