@@ -117,6 +117,8 @@ def follow(page: str, folder: Path) -> dict[str, str]:
     if re.search("results/reference|board results", text):
         shutil.copytree(ROOT / "results" / "reference", folder / "results" / "reference")
         shutil.copy(ROOT / "results" / "ledger.jsonl", folder / "results")
+    if " tests/data/" in text:
+        shutil.copytree(ROOT / "tests" / "data", folder / "tests" / "data")
     said: dict[str, str] = {}
     last: list[str] = []
     asked = {"figures": page == DRAWN, "self_check": "\nlexbench verify " in text}

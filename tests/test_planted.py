@@ -65,11 +65,11 @@ def test_compare_tells_what_is_planted_by_its_sign_and_nothing_else(tmp_path: Pa
 
 
 def test_the_gate_states_the_sizes_that_its_command_prints(tmp_path: Path) -> None:
-    """`lexbench check` of the committed baseline's own run: 0.033 nats of nll, 20 points of accuracy, 21 of chosen."""
+    """`lexbench check` of the committed baseline's own run: 0.055 nats of nll, 20 points of accuracy, 21 of chosen."""
     gate = CheckGate(Library(tmp_path))
     stated = {name: gate.stated(Place("none", 256, name)) for name in ("nll", "accuracy", "chosen")}
     assert stated == {
-        "nll": pytest.approx(0.033, abs=5e-4),
+        "nll": pytest.approx(0.055, abs=5e-4),
         "accuracy": pytest.approx(0.20, abs=5e-3),
         "chosen": pytest.approx(0.21, abs=5e-3),
     }

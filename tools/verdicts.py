@@ -218,7 +218,7 @@ def stopping_rows(share: float) -> tuple[Row, ...]:
 
 
 def cut(rows: Sequence[Row], plans: int) -> list[Row]:
-    """The rows of a smaller budget: what comes later is not decided."""
+    """The rows of a smaller budget: what comes later is undecided."""
     budgets = [kind.budget(plans) for kind, _, _, _ in rows]
     return [
         (kind, size, right if asked <= budget else None, min(asked, budget))
@@ -260,7 +260,7 @@ def equal_power(rows: Sequence[Row], share: float) -> float:
 def print_planted(share: float) -> None:
     """Print the tables of the planted comparisons with a margin of so many detectable sizes."""
     print(f"\nMargin: {share:g} times the size that the plan detects.\n")
-    print("| budget, plans | right | wrong | not decided | mean questions, plans | fixed n of equal power | share |")
+    print("| budget, plans | right | wrong | undecided | mean questions, plans | fixed n of equal power | share |")
     print("| ---: |" + " ---: |" * 6)
     rows, fixed = list[Row](), math.inf
     for plans in BUDGETS:
@@ -269,13 +269,13 @@ def print_planted(share: float) -> None:
         counts = [n_right(rows), *(sum(right is one for _, _, right, _ in rows) for one in (False, None))]
         print(f"| {plans} | {' | '.join(map(str, counts))} | {mean:.2f} | {fixed:g} | {mean / fixed:.2f} |", flush=True)
     once = fixed_rows(min(fixed, FIXED[-1]), share)
-    print(f"\n| size | right, wrong, not decided | mean questions, plans | fixed, {fixed:g} plans |")
+    print(f"\n| size | right, wrong, undecided | mean questions, plans | fixed, {fixed:g} plans |")
     print("| ---: | ---: | ---: | ---: |")
     for size in SIZES:
         shown = [_counts([row for row in found if row[1] == size]) for found in (rows, once)]
         mean = mean_plans([row for row in rows if row[1] == size])
         print(f"| {size:g} | {shown[0]} | {mean:.2f} | {shown[1]} |", flush=True)
-    print("\n| kind | plan, questions | right, wrong, not decided | mean questions |\n| --- | ---: | ---: | ---: |")
+    print("\n| kind | plan, questions | right, wrong, undecided | mean questions |\n| --- | ---: | ---: | ---: |")
     for kind, own in group_by_key(rows, lambda row: (row[0].metric, row[0].questions)).items():
         asked = np.mean([row[3] for row in own])
         print(f"| {kind[0]}, {kind[1]} a text | {own[0][0].plan} | {_counts(own)} | {asked:.0f} |", flush=True)

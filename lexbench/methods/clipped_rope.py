@@ -31,7 +31,7 @@ class ClippedRope:
         trained_length: L in tokens; None: the model's.
     """
 
-    family: ClassVar[str] = "other frequencies"
+    family: ClassVar[str] = "interpolation"
 
     clipped_pairs: int | None = None
     trained_length: int | None = None

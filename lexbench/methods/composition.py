@@ -22,8 +22,10 @@ STARTING_DEFAULTS = {"over": DEFAULT_ROPE_START, "layers": None}
 
 
 def changing_methods() -> list[str]:
-    """Registered methods that change positions or what is seen: not `none`, nor `kv`, which changes the cache alone."""
-    return [name for name in registry.registered_names("method") if name not in (*BASELINE_METHOD.names, "kv")]
+    """Registered methods that change positions or what is seen: not `none`, nor those of parts, which act on caches."""
+    core = __name__.rpartition(".")[0]
+    found = (name for name in registry.registered_names("method") if name not in BASELINE_METHOD.names)
+    return [name for name in found if registry.read_named_config("method", name)["_target_"].startswith(f"{core}.")]
 
 
 class Method(Protocol):

@@ -51,7 +51,7 @@ class StoppingVerdict(StrEnum):
     WORSE = "worse"
     EQUAL = "equal"
     """Within the margin."""
-    OPEN = "not decided"
+    OPEN = "undecided"
 
 
 @dataclass(frozen=True, kw_only=True)

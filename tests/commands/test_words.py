@@ -206,7 +206,7 @@ def test_a_folder_of_own_yamls_may_have_any_name(
     "words",
     [
         ["list", "y" * 5000],
-        ["power", "x", "--n", "z" * 5000],
+        ["figure", "r", "--digits", "z" * 5000],
         ["leaderboard", "r", "--rows", "w" * 5000],
         ["u" * 5000],
     ],

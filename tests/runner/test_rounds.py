@@ -123,7 +123,7 @@ def test_the_comparisons_of_a_run_share_the_level(tmp_path: Path) -> None:
 def test_a_budget_that_ends_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, "n=auto", "n_max=8")
     [found] = read_stopped(tmp_path)
-    assert (found.verdict, found.questions, found.margin) == ("not decided", 8, 0.02)
+    assert (found.verdict, found.questions, found.margin) == ("undecided", 8, 0.02)
     assert "budget ended (2 points)" in capsys.readouterr().out
 
 
@@ -132,7 +132,7 @@ def test_a_method_that_helps_is_found_better_and_stops_before_the_others(tmp_pat
     words = ["run", "method=none,rerope,streaming_llm", "task=passkey", "lengths=[512]", "n=auto", "n_max=32"]
     assert main.main([*words, f"results={tmp_path}", "plots=false"]) == 0
     found = {each.method: each for each in read_stopped(tmp_path)}
-    assert (found["rerope"].verdict, found["streaming_llm"].verdict) == ("better", "not decided")
+    assert (found["rerope"].verdict, found["streaming_llm"].verdict) == ("better", "undecided")
     assert found["rerope"].questions < found["streaming_llm"].questions == 32
     assert found["rerope"].gain is not None and found["rerope"].gain > 0.3
 

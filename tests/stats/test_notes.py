@@ -18,6 +18,7 @@ FAULTS_OF_FILES = ("invariants.py", "baseline.py", "damages.py", "rescored.py")
 PARTS_OF_ERRORS = {
     *("outcomes_of_cell", "_select_cells", "_refuse_duplicate_cells", "cell_name"),
     *("_some_cell_names", "_nothing_judged", "_check_tolerances", "load_cells"),
+    *("_still_stopped", "remedy"),
 }
 """Functions that make a part of an error's line."""
 KEYS = {"nats per token", "as measured", "seconds per token", "bytes per token", "attention of "}

@@ -9,8 +9,10 @@ from scipy.stats import binom
 
 from lexbench.stats.pairs import Outcome, paired_difference
 from lexbench.stats.reach import (
+    ADDED_SPREAD,
     FOUND_SHARE,
     LOSS_SPREAD,
+    MAX_LOSS_SPREAD_NATS,
     more_clusters_to_find,
     smallest_found_difference,
     smallest_found_loss,
@@ -56,16 +58,16 @@ def test_what_is_not_there_cannot_be_lost() -> None:
     assert smallest_found_loss(texts, "nll", 0.02, 0.05) is None
 
 
-@pytest.mark.parametrize("clusters", [24, 48])
-def test_the_stated_loss_of_a_likelihood_is_found_nine_times_of_ten(clusters: int) -> None:
+@pytest.mark.parametrize(("clusters", "most"), [(24, 0.35), (48, 0.07), (64, 0.05)])
+def test_the_stated_loss_of_a_likelihood_is_found_nine_times_of_ten(clusters: int, most: float) -> None:
     before = [Outcome(index=i, cluster=str(i), amount=3.0, targets=1) for i in range(clusters)]
     level = 0.05 / 4
     size = smallest_found_loss(before, "nll", 0.02, level)
-    assert size is not None and 0.02 < size < 0.06
+    assert size is not None and 0.02 < size < most
     rng = np.random.default_rng(2)
 
     def run(loss: float) -> list[Outcome]:
-        drawn = loss + LOSS_SPREAD * loss * rng.standard_normal(clusters)
+        drawn = loss + min(LOSS_SPREAD * loss, MAX_LOSS_SPREAD_NATS) * rng.standard_normal(clusters)
         return [replace(each, amount=3.0 + float(more)) for each, more in zip(before, drawn, strict=True)]
 
     at, less = (found_share(before, [run(each) for _ in range(120)], "nll", level) for each in (size, 0.02))
@@ -108,7 +110,7 @@ def test_the_stated_difference_of_a_likelihood_is_found_nine_times_of_ten() -> N
     before = [Outcome(index=i, cluster=str(i), amount=3.0, targets=1) for i in range(count)]
 
     def run(loss: float) -> list[Outcome]:
-        drawn = 3.0 + rng.normal(loss, LOSS_SPREAD * loss, count) + rng.normal(0, 0.03, count)
+        drawn = 3.0 + rng.normal(loss, ADDED_SPREAD * loss, count) + rng.normal(0, 0.03, count)
         return [replace(each, amount=float(amount)) for each, amount in zip(before, drawn, strict=True)]
 
     told, silent = [], []
