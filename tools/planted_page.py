@@ -201,8 +201,8 @@ NOTES = (
     "mean, and a share of texts that lose all differ by more.",
     "Over the questions that are drawn, likelihoods of `check` were planted at 0.93 to 1.18 of the stated size (six "
     "rows), so the few that were found are not for want of size. Single tries hang on which few texts are touched. The "
-    "whole effects differ between questions by 0.60 to 1.25 of their mean, where `check` took half. Since then it takes 0.8, "
-    "and so states a larger loss of nats: of losses of twice the size below, about what it states now, 58 of 60 "
+    "whole effects differ between questions by 0.60 to 1.25 of their mean, where `check` took half. Now it takes 0.8, "
+    "and states a larger loss of nats: of losses of twice the size below, about what it states now, 58 of 60 "
     "were found that all texts share, and about half of those in a share of texts, of which docs/check.md warns.",
     "Null runs: seed 0 in float32 and in bfloat16, in place of 400 questions of another seed; drawn by clusters, "
     "labels exchanged by cluster.",
