@@ -17,7 +17,7 @@ pair has the error of one of mean length."""
 
 @dataclass(frozen=True, eq=False)
 class Pairing:
-    """Which dimensions of a head turn together."""
+    """Pairs of dimensions of a head that turn together."""
 
     words: str
     first: NDArray[np.int64]
@@ -68,11 +68,11 @@ class HeadTurning:
     scale: float = 1.0
     """Scale of the dimensions that turn, over that of the vectors at the start."""
     made: Pairing | None = None
-    """Where the pairs stand afterwards; None: where they were."""
+    """Places of the pairs afterwards; None: unchanged."""
 
     @property
     def stands(self) -> Pairing:
-        """Where the pairs stand afterwards."""
+        """Places of the pairs afterwards."""
         return self.made or self.pairing
 
     def turn(self, start: Floats, places: Positions) -> Floats:
@@ -129,7 +129,7 @@ class TurnReading:
 
 @dataclass(frozen=True, eq=False)
 class OtherRotation:
-    """What a layer may do in place of its own rotation."""
+    """Rotations that a layer may apply in place of its own."""
 
     cause: str
     pairing: Pairing

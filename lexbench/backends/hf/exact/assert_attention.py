@@ -47,7 +47,7 @@ POSITIONS_BY_CALLER = {"bamba"}
 ATTENTION_CLASS = re.compile("Attention|MLA")
 """Names of classes that have attention, in layers that are no state layers."""
 NO_ATTENTION = "no attention"
-"""What is said of a layer that keeps a state in place of keys."""
+"""Result line of a layer that keeps a state in place of keys."""
 TURNED_VECTORS = ("queries", "keys")
 """What turns."""
 
@@ -61,7 +61,7 @@ def assert_attention(
     trained_length: int | None = None,
     **parameters: Any,
 ) -> tuple[str, ...]:
-    """What was found right in each layer; arguments and errors are those of `lexbench.assert_attention`.
+    """Result line of each layer that is right; arguments and errors are those of `lexbench.assert_attention`.
 
     Args:
         given: a loaded causal model of transformers.
