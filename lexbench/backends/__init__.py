@@ -150,6 +150,10 @@ class Backend(Protocol):
         """verifiable: largest difference of computed cos, sin or weights to the method's own; None: nothing to see."""
         raise AssertionError(f"{self.name} does not state that it can")
 
+    def wrong_layer(self, attention: Attention, length: int) -> str | None:
+        """verifiable: the first layer that turns otherwise than the Attention has it, in words; None: none is seen."""
+        return None
+
     def drops_after(self) -> int | None:
         """verifiable: tokens after which some layers drop old keys; None: they keep all."""
         return None

@@ -380,6 +380,9 @@ def test_a_method_in_the_model_is_read() -> None:
         lexbench.assert_attention(network, "yarn", factor=4, length=LENGTH)
     with pytest.raises(RopeMismatch, match="scaling not applied"):
         lexbench.assert_attention(network, "yarn", factor=4, length=LENGTH)
+    lone = tiny.network_of("llama", max_position_embeddings=LENGTH // 2)
+    with lexbench.extend(lone, "ntk", length=LENGTH):  # its factor is that of the length, for shorter texts, too
+        lexbench.assert_attention(lone, "ntk", length=LENGTH)
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])

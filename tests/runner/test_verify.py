@@ -129,6 +129,61 @@ def test_faults_of_kernels_are_caught(
     assert caught <= {name for name, passed in found.items() if passed is False}
 
 
+def nearer_by_one(kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, *rest: Any) -> Any:
+    """One key a query is seen as a far one: where that place is the window itself, nothing else differs."""
+    if isinstance(attention.remap, Remap):
+        attention = replace(attention, remap=replace(attention.remap, window=attention.remap.window - 1))
+    return kernel(q, k, v, at, attention, *rest)
+
+
+class OnePlaceLess(LogScale):
+    """ln i in place of ln(i + 1): logits move by 1e-4 of their spread."""
+
+    def __call__(self, positions: Any) -> Any:
+        return super().__call__(np.maximum(positions - 1, 0))
+
+
+def scaled_as_one_before(kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, *rest: Any) -> Any:
+    if attention.query_scale is not None:
+        attention = replace(attention, query_scale=OnePlaceLess(128))
+    return kernel(q, k, v, at, attention, *rest)
+
+
+@pytest.mark.parametrize(
+    ("attention", "fault"),
+    [
+        (Attention(remap=Remap(64, PositionMap(offset=64.0, cap=64.0), PositionMap(cap=0.0))), nearer_by_one),
+        (Attention(query_scale=LogScale(128)), scaled_as_one_before),
+    ],
+    ids=["window", "scale"],
+)
+def test_faults_of_a_single_key_or_of_one_part_in_a_thousand_are_caught(
+    hf: Any, monkeypatch: pytest.MonkeyPatch, attention: Attention, fault: Callable[..., Any]
+) -> None:
+    hf.attend(attention)
+    assert results(hf, attention)["realised"] is True
+    sabotage(monkeypatch, fault)
+    assert results(hf, attention)["realised"] is False
+
+
+def test_one_layer_without_the_method_is_named(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ntk = lexbench.method("ntk", factor=2).attention(hf.model, LENGTH)
+    attend = Hf.attend
+    monkeypatch.setattr(Hf, "attend", lambda self, held: attend(self, replace(held, layers=(0, 1, 2))))
+    [found] = [each for each in verify_attention(hf, ntk, LENGTH) if each.name == "realised"]
+    assert (found.passed, found.explanation) == (False, "layer 3 has another Attention")
+    monkeypatch.undo()
+
+    def unturned(module: Any, given: Any, named: Any) -> Any:
+        cos, sin = named["position_embeddings"]
+        return given, {**named, "position_embeddings": (torch.ones_like(cos), torch.zeros_like(sin))}
+
+    layer = hf.reader.network.model.layers[3].self_attn
+    with layer.register_forward_pre_hook(unturned, with_kwargs=True):
+        [found] = [each for each in verify_attention(hf, ntk, LENGTH) if each.name == "realised"]
+    assert found.passed is False and "layers.3.self_attn" in found.explanation
+
+
 @pytest.mark.slow
 def test_memory_of_earlier_texts_is_caught(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A base that only grows, as transformers' dynamic rope keeps it from one text to the next."""

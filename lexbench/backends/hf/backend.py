@@ -4,7 +4,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.devices import check_device, device_of
 from lexbench.backends.draft import Draft
+from lexbench.backends.hf.exact.assert_attention import differing_layer
 from lexbench.backends.hf.exact.head import last_hidden_states
 from lexbench.backends.hf.exact.layers import stated_size
 from lexbench.backends.hf.exact.network import TORCH_DTYPES, check_weights, load_network, must_shard, windows_of
@@ -781,6 +782,20 @@ class Hf(Backend):
             installer, passes = self.reader.installer, self.reader.passes
             found = [installer.difference_from_method(placement, self.model, length) for placement in passes]
         return None if None in found else max(error for error in found if error is not None)
+
+    def wrong_layer(self, attention: Attention, length: int) -> str | None:
+        """The first layer, in words, that has another Attention or turns by other frequencies or scale, or None.
+
+        What is done with other slots is checked by `difference_from_method`.
+        """
+        for layer in range((self.model.layers or 0) if attention.mixture is None else 0):
+            if self.reader.passes[0].attention.at(layer).as_data() != attention.at(layer).as_data():
+                return f"layer {layer} has another Attention"
+        if attention.inv_freq is None or not {*attention.slots()} <= {"inv_freq", "scale"} or self._is_split:
+            return None
+        with self.reader.refuse_failures(length), suppress(Refused):  # of a model that is not understood
+            return differing_layer(self.reader.network, self.model, attention, length)
+        return None
 
     def drops_after(self) -> int | None:
         """Size of the largest window of any layer that keeps no keys beyond it; None: all layers keep all keys."""

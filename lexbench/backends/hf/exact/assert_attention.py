@@ -7,6 +7,7 @@ cached prefix, and by which weights its own attention function mixes values, of 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from lexbench.backends.hf.exact.rotary import new_full_cache
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope
 from lexbench.backends.rope_reading import places_up_to
 from lexbench.checkpoints.structure import STATE_LAYER_KINDS, layer_kinds
-from lexbench.core.attention import Floats, Positions
+from lexbench.core.attention import Attention, Floats, Positions
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -88,6 +89,29 @@ def assert_attention(
     ropes = partial(_ropes_at, model, method, parameters)
     with in_eval_mode(given):
         return _AttentionProbe(given, model, ropes, length).check()
+
+
+@dataclass(frozen=True)
+class TheMethod:
+    """A method that is the same Attention for every model and length."""
+
+    given: Attention
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The Attention."""
+        return self.given
+
+
+def differing_layer(network: Any, model: Model, attention: Attention, length: int) -> str | None:
+    """What is wrong with the first layer that does not turn by an Attention's frequencies and scale, or None.
+
+    Refused where the model is not understood.
+    """
+    try:
+        assert_attention(network, TheMethod(attention), length=length, facts=model)
+    except RopeMismatch as error:
+        return str(error)
+    return None
 
 
 def _ropes_at(model: Model, method: Any, parameters: Mapping[str, Any], tokens: int) -> list[WantedRope]:
@@ -161,12 +185,13 @@ class _AttentionProbe:
         found = [*powers, *others[::rest], every[-1], *range(PREFIX_TOKENS + CHUNK_TOKENS), *edges]
         return np.unique([each for each in found if 0 <= each < end])
 
-    def _rope_of(self, layer: WantedLayer, tokens: int) -> WantedRope | None:
-        """A layer's RoPE in a text of so many tokens."""
+    def _possible_ropes(self, layer: WantedLayer, tokens: int) -> list[WantedRope | None]:
+        """A layer's RoPE in a text of so many tokens: set by the asked length, or by that of the text."""
         rope = layer.rope
         if rope is None or not (rope.follows_length or (rope.method is None and rope.rope.grows)):
-            return rope
-        return next(each for each in self._ropes_at(tokens) if each.rope.kind == rope.rope.kind)
+            return [rope]
+        by_text = next(each for each in self._ropes_at(tokens) if each.rope.kind == rope.rope.kind)
+        return [by_text] if rope.method is None else [rope, by_text]
 
     # queries and keys
 
@@ -212,12 +237,12 @@ class _AttentionProbe:
         self, layer: WantedLayer, call: AttentionCall, of: str, found: Floats, places: Positions, where: str
     ) -> None:
         counted = places if where else np.zeros_like(places)
-        rope = self._rope_of(layer, int(places[-1]) + 1) if where else layer.rope
-        wanted = layer.rotation_of(of, places, call.module, counted, rope)
+        ropes = self._possible_ropes(layer, int(places[-1]) + 1) if where else [layer.rope]
+        wanted = [layer.rotation_of(of, places, call.module, counted, rope) for rope in ropes]
         start = np.repeat(self._starts[id(call.module), of][None], len(places), axis=0)
         reading = TurnReading(places, found, start, _dtype_name(call.query))
-        if not reading.agrees(wanted):
-            raise self._turn_error(layer, layer.place, reading, wanted, f"turn its {of}", where)
+        if not any(map(reading.agrees, wanted)):
+            raise self._turn_error(layer, layer.place, reading, wanted[0], f"turn its {of}", where)
 
     def _check_rotations(self, calls: list[RotationCall], places: Positions) -> None:
         """RopeMismatch unless what functions rotate, an index of keys' too, turns as the weights of its type are made.

@@ -1,5 +1,6 @@
 """Checks of what the attention function really computes, by calling it with known random vectors."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -8,12 +9,16 @@ import torch
 
 from lexbench.backends.hf.exact.hook import Hook
 from lexbench.backends.hf.exact.layers import attention_within_view
-from lexbench.core.attention import Attention, Positions, regions_of
+from lexbench.core.attention import Attention, Floats, Positions, regions_of
 from lexbench.kernels.reference import Angles, attention_weights, rotate_to
 from lexbench.kernels.spans import position_tensor
 
 CHECKED_QUERY_PLACES = (1.0, 0.75, 0.4)
 """Positions of the checked queries, as fractions of the text."""
+LOGIT_DEVIATION = 4.0
+"""Standard deviation of the logits of checked queries: weights far from equal, in which a wrong angle shows."""
+ROUNDED_WEIGHT = 1e-3
+"""Weights far below are rounded by float32 as this one is, where parts of a softmax are joined."""
 
 
 @torch.inference_mode()
@@ -98,9 +103,8 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
     module, held = hook.modules[layer], hook.layers[layer]
     heads, kv_heads, size = hook.shapes[layer]
     rng = np.random.default_rng([layer, length])
-    # Logits of deviation 4: weights far from equal, in which a wrong angle shows.
-    queries = rng.standard_normal((heads, length, size)) * 2
-    keys = rng.standard_normal((kv_heads, length, size)) * 2
+    queries = rng.standard_normal((heads, length, size)) * math.sqrt(LOGIT_DEVIATION)
+    keys = rng.standard_normal((kv_heads, length, size)) * math.sqrt(LOGIT_DEVIATION)
     attention = attention_within_view(held.attention, held.view, length)
     if hook.rotated or held.turn is None:  # what arrives is as it stays
         attention, own = _as_it_arrives(attention)
@@ -117,9 +121,15 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
         known, ratio = keys[head // group, : row + 1], ratios[head // group]
         expected = attention_weights(attention, own, queries[head, row], known, row, size**-0.5, head, ratio)
         got = mixed[0, row, head, : len(watched)].double().cpu().numpy()
-        errors.append(float(abs(got - expected[watched]).max()))
+        errors.append(_weights_error(got, expected[watched]))
     hook.begin(None)
     return max(errors)
+
+
+def _weights_error(got: Floats, expected: Floats) -> float:
+    """Largest difference of weights, and of their logits as a share of the deviation: a key of small weight counts."""
+    errors = abs(got - expected)
+    return float(max(errors.max(), (errors / (LOGIT_DEVIATION * expected + ROUNDED_WEIGHT)).max()))
 
 
 def _watched_keys(attention: Attention, row: int, size: int) -> Positions:
