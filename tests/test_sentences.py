@@ -223,7 +223,7 @@ def test_the_pair_of_yarn_and_rerope_is_as_compare_prints_it(capsys: pytest.Capt
     assert main.main(["compare", folder, folder, "--a", "method=yarn", "--b", "method=rerope"]) == 0
     printed = capsys.readouterr().out
     assert "| 2048 (8x)  | 3.700 | 3.707 | +0.007 [-0.068, +0.082] |" in printed
-    assert "one of 0.24 nats would have been found" in printed
+    assert "one of 0.24 nats shared by all texts would have been found" in printed
     assert "| 2048 (8x)  |   3.1 |  84.4 |  +81.2* [+61.5, +91.1] |  <0.0001 |" in printed
     found = keys_found(LONG)
     for page in ("results/README.md", "docs/reading.md"):

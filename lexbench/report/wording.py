@@ -105,10 +105,15 @@ def format_record_value(record: Record, value: float) -> str:
 
 
 def found_words(size: float | None, metric: str, noun: str = "one") -> str:
-    """`one of 12 points would have been found`: the smallest difference that comparisons find, in the metric's unit."""
+    """`one of 12 points would have been found`: the smallest difference that comparisons find, in the metric's unit.
+
+    Of a loss it holds where all texts share it: at n = 32 one that differs between texts by more than about one and a
+    half times its mean is seldom found, however large it is.
+    """
     if size is None:
         return "so few questions find none of any size"
-    return f"{noun} of {display_factor(metric) * size:.2g}{short_unit(metric)} would have been found"
+    shared = "" if metrics.is_score(metric) else " shared by all texts"
+    return f"{noun} of {display_factor(metric) * size:.2g}{short_unit(metric)}{shared} would have been found"
 
 
 def difference_format(found: Differences) -> str:
