@@ -12,6 +12,7 @@ from lexbench.parts.exchange.files import every_eval_ever, inspect_log, lm_eval_
 from lexbench.parts.exchange.files.common import SharedDetails
 from lexbench.parts.exchange.hub.dataset_card import sample_card
 from lexbench.parts.exchange.hub.dataset_files import CellHead, configuration_names, read_cell_heads, write_samples
+from lexbench.parts.exchange.hub.eval_results import EVAL_RESULTS_FILE, eval_results
 from lexbench.parts.exchange.hub.model_card import ModelIndex, model_index, put_on_card
 from lexbench.report.select import named_methods, named_tasks
 from lexbench.stats.records import LoadedCells, load_cells, run_folders
@@ -27,9 +28,15 @@ FILES_OF_FORMAT = {
 
 
 def share_card(
-    folders: Sequence[Path], card: str, tasks: Sequence[str] = (), methods: Sequence[str] = ()
+    folders: Sequence[Path],
+    card: str,
+    tasks: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    dataset: str | None = None,
 ) -> tuple[str, list[str]]:
     """Write results into a model card; the file's name, or for `-` the block itself, and notes on omissions.
+
+    With the id of a data set on the hub also into `EVAL_RESULTS_FILE` beside the card.
 
     Results written by lexbench before are replaced, everything else in the card stays. Raises ConfigError if the card
     cannot be parsed, for an unknown name, and if no cell has a value.
@@ -37,6 +44,7 @@ def share_card(
     loaded, chosen = _choose_cells(folders, tasks, methods)
     index = model_index(chosen, every_method=bool(methods))
     notes = [*_omission_notes(index), *_unfinished_notes(loaded)]
+    results = None if dataset is None else eval_results(index.models, dataset)
     if card == "-":
         return put_on_card("", index.models).rstrip("\n"), notes
     file = Path(card)
@@ -46,6 +54,9 @@ def share_card(
     except ValueError as error:
         raise ConfigError(f"card {file} cannot be parsed: {plain_text(error)}") from error
     write_text(file, changed)
+    if results is not None:
+        write_text(file.parent / EVAL_RESULTS_FILE, results)
+        notes.append(f"{file.parent / EVAL_RESULTS_FILE}: the same values for the hub's leaderboards")
     return str(file), notes
 
 

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import load_dataset
-from huggingface_hub import DatasetCard, EvalResult, ModelCard, ModelCardData
+from huggingface_hub import DatasetCard, EvalResult, ModelCard, ModelCardData, parse_eval_result_entries
 
+from lexbench.commands import main
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Sample
 from lexbench.parts.exchange.hub import dataset_files, model_card
 from lexbench.parts.exchange.hub.card_yaml import read_head, set_head_key
@@ -126,6 +128,35 @@ def test_values_intervals_and_counts_on_a_card_are_those_of_records_jsonl(tmp_pa
         assert result.source_name == "lexbench" and result.source_url
         assert f"at {row['length']} tokens" in str(result.metric_name)
     assert notes == ["card: 20 values of 4 curves"]
+
+
+def test_results_for_the_hubs_leaderboards_are_those_of_records_jsonl(tmp_path: Path) -> None:
+    card = tmp_path / "README.md"
+    _, notes = share_card([REFERENCE / "lexlet"], str(card), ["passkey"], ["none", "yarn"], dataset="me/samples")
+    data = yaml.safe_load((tmp_path / ".eval_results" / "lexbench.yaml").read_text())
+    found = parse_eval_result_entries(data)  # the hub's own reader
+    rows = [row for row in rows_of("lexlet") if row["task"] == "passkey" and row["method"] in ("none", "yarn")]
+    rows = [row for row in rows if row["metric"] == "accuracy"]
+    assert sorted(each.value for each in found) == sorted(row["value"] for row in rows)
+    assert {each.task_id for each in found} == {f"passkey-{row['length']}" for row in rows}
+    assert {each.dataset_id for each in found} == {"me/samples"}
+    [yarn] = [each for each in found if each.task_id == "passkey-512" and "yarn" in str(each.notes)]
+    assert yarn.notes == "accuracy at 512 tokens (2x), passkey, method yarn, n=32"
+    assert notes[-1].endswith(".eval_results/lexbench.yaml: the same values for the hub's leaderboards")
+
+
+def test_results_for_leaderboards_need_a_data_set_one_model_and_a_file(tmp_path: Path, capsys: Any) -> None:
+    card = str(tmp_path / "README.md")
+    for name in ("samples", "/", "a/b/c"):
+        with pytest.raises(ConfigError, match="must be the id of the samples on the hub"):
+            share_card([REFERENCE / "lexlet"], card, ["passkey"], ["none"], dataset=name)
+    for model in ("one", "other"):
+        keep(tmp_path / "runs" / model, fake_cells(model=model))
+    with pytest.raises(ConfigError, match="is for the page of one model, the runs are of one, other"):
+        share_card([tmp_path / "runs"], card, dataset="me/samples")
+    assert not Path(card).exists()
+    assert main.main(["share", str(REFERENCE / "lexlet"), "--card", "-", "--dataset", "me/samples"]) == 2
+    assert "--dataset goes with a card in a file" in capsys.readouterr().err
 
 
 def test_a_new_card_is_what_is_printed_and_the_hubs_library_loses_nothing_of_it(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_run_folders(parser)
     parser.add_argument("--card", metavar="FILE", help="put the results into this model card; - prints them")
     parser.add_argument(
+        "--dataset", metavar="ORG/NAME", help="the samples on the hub: --card also writes .eval_results/lexbench.yaml"
+    )
+    parser.add_argument(
         "--samples",
         type=Path,
         metavar="DIR",
@@ -35,10 +38,12 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         raise ConfigError("share has nothing to write: give --card FILE, --samples DIR, or --to FORMAT --out DIR")
     if (options.to is None) != (options.out is None):
         raise ConfigError("--to and --out go together: give --to FORMAT --out DIR")
+    if options.dataset is not None and options.card in (None, "-"):
+        raise ConfigError("--dataset goes with a card in a file: give --card FILE")
     chosen = (options.task, options.method)
     made: list[tuple[str | Path, list[str]]] = []
     if options.card is not None:
-        made.append(share_card(options.runs, options.card, *chosen))
+        made.append(share_card(options.runs, options.card, *chosen, options.dataset))
     if options.samples is not None:
         made.append(share_samples(options.runs, options.samples, *chosen))
     if options.to is not None:
