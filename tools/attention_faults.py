@@ -154,6 +154,27 @@ def plain_drafter(network: Any, patch: Patch) -> None:
     into_config({"rope_type": "default", "rope_theta": 5e5})(network, patch)
 
 
+def further(pair: int) -> Plant:
+    """1 % of one pair."""
+    return of_rotary(inv_freq=lambda own: own.inv_freq * (1 + 0.01 * (torch.arange(PAIRS) == pair)))
+
+
+def further_in_layer_1(pair: int) -> Plant:
+    """1 % of one pair of plain RoPE, in one layer."""
+
+    def plant(network: Any, patch: Patch) -> None:
+        attention = attentions(network)[1]
+        own, inv_freq = attention.forward, frequencies(1e4) * (1 + 0.01 * (torch.arange(PAIRS) == pair))
+
+        def forward(hidden_states: Tensor, **named: Any) -> Any:
+            named["position_embeddings"] = cos_and_sin(named["position_ids"], inv_freq)
+            return own(hidden_states, **named)
+
+        patch.setattr(attention, "forward", forward)
+
+    return plant
+
+
 def by_engine(base: float, computed: Computed) -> Plant:
     """A rotary module that computes as an engine does."""
 
@@ -427,7 +448,6 @@ angles_in_float16 = by_engine(1e7, by_half_precision(torch.float16, positions_to
 all_in_float16 = by_engine(1e6, by_half_precision(torch.float16, positions_too=True))
 longest_as_trained = of_rotary(max_seq_len_cached=LENGTH, original_max_seq_len=LENGTH)
 tiled_keys = of_code("repeat_kv", lambda own: lambda keys, times: keys.repeat(1, times, 1, 1))
-pair_5 = of_rotary(inv_freq=lambda own: own.inv_freq * (1 + 0.01 * (torch.arange(PAIRS) == 5)))
 later_temperature = of_layers(floor_scale=lambda each: each.floor_scale * (1 + 1e-5))  # floor(i / f), of f near (i + 1)
 tokens_at_0 = at_positions(lambda cached, tokens: torch.zeros(1, 1, dtype=torch.int64) if tokens == 1 else None)
 rotated_twice = of_code("apply_rotary_pos_emb", lambda own: lambda q, k, *angles: own(*own(q, k, *angles), *angles))
@@ -485,7 +505,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "F34": Fault("glm", {**PLAIN, "partial_rotary_factor": 0.5}, of_rotary(inv_freq=frequencies(1e4)), "dimensions"),
     "F35": Fault("llama", PLAIN, tiled_keys, "keys of other heads", config={"num_attention_heads": 8}),
-    "F36": Fault("llama", YARN_4, pair_5, "pair 5", (r"1\.01|1 %",)),
+    "F36": Fault("llama", YARN_4, further(5), "pair 5", (r"1\.01|1 %",)),
     "F07, gemma3": Fault("gemma3_text", {**KINDS, "full_attention": PLAIN_6}, local_full, "base", FULL, config=TURNS),
     "F22, chunks of 2,048 only": Fault("qwen3", PLAIN_6, from_0(TRAINED), "positions begin at 0", BEHIND),
     "G01": Fault("llama4_text", PLAIN, no_chunks, config=CHUNKS),
@@ -566,9 +586,8 @@ class Verdict:
         return self.by if self.whole else f"{self.by}, in part" if self.named else missed
 
 
-def verdict_of(name: str) -> Verdict:
+def verdict_of(fault: Fault) -> Verdict:
     """By assert_rope, or, where that does not name it, by assert_attention."""
-    fault = FAULTS[name]
     network = healthy_of(fault)
     facts = {"facts": model_of(healthy_of(FAULTS[fault.facts_of]), None)} if fault.facts_of else {}
     begun, verdicts = time.process_time(), list[Verdict]()
@@ -601,6 +620,11 @@ def _has_ratio(text: str, ratio: float | None) -> bool:
         return True
     told = re.findall(r"([\d.]*\d), not ([\d.]*\d)", text)
     return any(float(each) and math.isclose(float(one) / float(each), ratio, rel_tol=0.01) for one, each in told)
+
+
+def is_seen(pair: int, plant: Plant) -> bool:
+    """Whether a pair that turns 1 % further in a Llama is named, and by how much."""
+    return verdict_of(Fault("llama", PLAIN, plant, rf"pair {pair}\b", (r"by 1\.01 of",))).whole
 
 
 def alarms_of_twins() -> tuple[int, int, list[str]]:
@@ -710,7 +734,7 @@ def print_rows(names: Sequence[str], verdicts: dict[str, Verdict], rows: dict[st
 def print_page(reference: Path) -> None:
     """Print the page."""
     rows = read_list()
-    verdicts = {name: verdict_of(name) for name in FAULTS}
+    verdicts = {name: verdict_of(fault) for name, fault in FAULTS.items()}
     twins, refused, alarms = alarms_of_twins()
     named, whole = (sum(getattr(verdicts[name], of) for name in COUNTED) for of in ("named", "whole"))
     print(f"Named: {named} of {len(COUNTED)}, {whole} of them with all that the list demands; none is void.\n")
@@ -720,7 +744,9 @@ def print_page(reference: Path) -> None:
     print(*alarms, sep="\n")
     print(f"SHA-256 of the list: `{hash_of_list()}`.\n\n{ABOUT}")
     print_rows(COUNTED, verdicts, rows)
-    print(f"\n1 % of one pair (F36) is {'seen' if verdicts['F36'].whole else 'not seen'}: {verdicts['F36'].said}.")
+    sides.table(":1 % of one pair, of each in turn", f"seen, of {PAIRS}")
+    for where, plant in (("of the rotary module", further), ("in layer 1 alone", further_in_layer_1)):
+        sides.row(where, sum(is_seen(pair, plant(pair)) for pair in range(PAIRS)))
     print("\nMore, asked and recorded, that do not count:")
     print_rows([name for name in FAULTS if name not in COUNTED], verdicts, rows)
     print(f"\n{NOTES}\n\nFaults of caches, of which only `identify` can tell, behind a server:")

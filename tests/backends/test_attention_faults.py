@@ -27,7 +27,7 @@ from tools.engine_rope import (
 def test_a_public_fault_is_named_as_the_page_has_it(name: str) -> None:
     page = (BENCHMARKS / LIST).read_text()
     row = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
-    verdict = verdict_of(name)
+    verdict = verdict_of(FAULTS[name])
     assert row.split(" | ")[4] == verdict.word, verdict.said
 
 
