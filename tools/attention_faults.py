@@ -707,6 +707,9 @@ NOTES = """\
 - F22 by the letter of its row, in chunks of 2,048 tokens alone, is in no pass that is read: few tokens behind a prefix.
 - F32 was first planted by the longest length so far alone, which a short text sets back: `assert_rope` passed, and
   `assert_attention` said "scaling not applied in this layer".
+- Changed, too, after a first outcome was seen: F12's drafter has the plain config, so that only the facts tell (named
+  before and after); G03 and G04 were planted without effect at first; the two numbers of a ratio (F01, F20) were read
+  from another part of the text; F19 was counted as whole, though only the first layer that is wrong is said.
 - G04 is refused healthy, too. G11 needs texts with other masks, G13 positions that differ by axis, G14 what a layer
   gives: none is read. Of G16, weights, silence is right."""
 
