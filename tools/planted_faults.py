@@ -15,14 +15,14 @@ from torch import Tensor
 import lexbench
 from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core.record import Refused
-from tools import planted_verify, rope_faults, serving
+from tools import engine_rope, planted_verify, serving
+from tools.engine_rope import DIMS, LENGTH, LLAMA3, LONGROPE, YARN, EngineRotary, in_float32, model_with
 from tools.planted_readings import BASE, PAIRS, TRAINED, by_head, frequencies, turned_back
-from tools.rope_faults import DIMS, LENGTH, LLAMA3, LONGROPE, YARN, EngineRotary, in_float32, model_with
 from tools.wrong_servers import TOKENIZER, in_front, second_bos
 
 PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
 YARN_ROPE = {**YARN, "rope_theta": 10_000.0}
-SHORT = rope_faults.TRAINED
+SHORT = engine_rope.TRAINED
 """Trained length of the tiny models."""
 
 
@@ -83,7 +83,7 @@ def exchanged_llama3() -> Tensor:
 
 def frequencies_of(base: float) -> Tensor:
     """[pairs] of the tiny models."""
-    return rope_faults.frequencies(base)
+    return engine_rope.frequencies(base)
 
 
 def longest_so_far() -> Tensor:
@@ -226,7 +226,7 @@ def plain_layer(network: Any) -> None:
 
 def by_bfloat16(network: Any) -> None:
     """Angles in bfloat16, of positions and frequencies in it."""
-    computed = rope_faults.by_half_precision(torch.bfloat16, positions_too=True)
+    computed = engine_rope.by_half_precision(torch.bfloat16, positions_too=True)
     network.model.rotary_emb = EngineRotary(network.config, network.model.rotary_emb.inv_freq, computed)
 
 
@@ -263,7 +263,7 @@ IDENTIFY: dict[str, Planted] = {
 def write_pack(file: Path) -> None:
     """The list's pack: 8 texts of 256 tokens, and the far one."""
     transformers.utils.logging.disable_progress_bar()
-    rope_faults.write_pack(file, length=TRAINED, n=8)
+    serving.write_pack(file, length=TRAINED, n=8)
 
 
 def verdict_behind_server(row: str, reference: Path) -> Verdict:
@@ -316,7 +316,7 @@ def healthy(name: str, reference: Path, known: Mapping[str, Any]) -> Iterator[tu
             yield label, planted_verify.said_of(label) is not None
         return
     if name == "assert_rope":
-        for label, model in rope_faults.healthy_setups():
+        for label, model in engine_rope.healthy_setups():
             try:
                 lexbench.assert_rope(model, length=LENGTH, trained_length=SHORT)
                 yield label, False

@@ -232,5 +232,5 @@ NOTES = (
     "V09 changes no logit beyond rounding (1e-6 of their spread): relative positions do not see a shift. Missed in "
     "earnest: V02 moves logits by 0.1 of their spread, V15 by 1e-4.",
     "Healthy set-ups under *alarms real*: of `verify` eight methods, of `assert_rope` the 40 of "
-    "`tools/rope_faults.py`.",
+    "`tools/engine_rope.py`.",
 )

@@ -242,6 +242,50 @@ def penalised(engine: Engine, logits: Tensor, new: Tokens) -> int:
     return int(found.argmax())
 
 
+class HostTier:
+    """Caches of whole prompts: a few on the device, others on the host, which restores another prompt's states."""
+
+    def __init__(self, prompts: int) -> None:
+        self.prompts = prompts
+        self.device: list[Tokens] = []
+        self.host: list[Tokens] = []
+
+    def __call__(self, engine: Engine, tokens: Tokens) -> tuple[Tokens, list[int]]:
+        """What is read in place of a prompt."""
+        read = tokens
+        if tokens in self.device:
+            self.device.remove(tokens)
+        elif tokens in self.host:
+            self.host.remove(tokens)
+            others = [each for each in self.host if len(each) >= len(tokens)]
+            read = [*(others or [tokens])[-1][: len(tokens) - 1], tokens[-1]]
+        self.device.append(tokens)
+        if len(self.device) > self.prompts:
+            self.host.append(self.device.pop(0))
+        return read, list(range(len(read)))
+
+
+class ResumedPrefix:
+    """Caches of prefixes in blocks: the rest of a prompt begins at position 0 again."""
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self.known: list[Tokens] = []
+
+    def __call__(self, engine: Engine, tokens: Tokens) -> tuple[Tokens, list[int]]:
+        """The prompt as it is, at the positions that a hit leaves."""
+        hit = max((_common(tokens[:-1], each) for each in self.known), default=0) // self.block * self.block
+        engine.places = lambda places: torch.where(places < hit, places, places - hit)
+        self.known.append(tokens)
+        return tokens, list(range(len(tokens)))
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the prefix that two prompts share."""
+    differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
+
+
 def mixed_up(engine: Engine, tokens: Tokens) -> list[tuple[int, int]]:
     """One request in four gets the first half of the one before, as where two of a batch change places."""
     if float(torch.rand(1, generator=engine.rng)) >= 0.25:
@@ -333,6 +377,13 @@ def quietly(given: list[str]) -> tuple[int, str]:
     with redirect_stdout(said), redirect_stderr(error):
         code = program.main(given)
     return code, said.getvalue() or error.getvalue()
+
+
+def write_pack(file: Path, length: int, n: int) -> None:
+    """The reference of the engine's checkpoint."""
+    words = ["fingerprint", "model=lexlet", "corpus=stdlib", f"length={length}", f"n={n}", "--out", str(file)]
+    code, said = quietly(words)
+    assert code == 0, said
 
 
 def served(engine: Engine) -> Any:

@@ -36,8 +36,7 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.parts.serving.openai.trial_texts import FIRST_WORD, UNRELATED_WORDS
 from tests.backends import scripted
 from tools import serving
-from tools.rope_faults import ResumedPrefix
-from tools.serving import LEXLET, Engine, Tokens
+from tools.serving import LEXLET, Engine, ResumedPrefix, Tokens
 
 RECORD, PAGE = Path("wrong_servers.json"), Path("results/benchmarks/wrong_servers.md")
 BELIEVED_BEFORE = ("S16", "S17", "S19", "S20", "S21", "S22", "S24", "S27", "S29", "S34", "S36", "S40")

@@ -488,12 +488,11 @@ def test_a_server_is_named_by_its_log_probabilities_alone(
 @pytest.mark.usefixtures("one_thread")
 def test_faults_of_real_engines_are_named_behind_a_server(tmp_path: Path) -> None:
     """States of other prompts that are restored, and positions that begin at 0 behind a hit, by next tokens as well."""
-    from tools.rope_faults import REAL_FAULTS, verdict_behind_server, verdict_by_next_tokens, write_pack
+    from tools.attention_faults import CACHE_FAULTS, verdicts_behind_server
+    from tools.serving import write_pack
 
     file = tmp_path / "lexlet.npz"
     write_pack(file, length=320, n=6)
-    for fault in REAL_FAULTS:
-        verdicts = [verdict_behind_server(fault, file)] if fault.engine else []
-        verdicts += [verdict_by_next_tokens(fault, file)] if fault.plain else []
-        for verdict in verdicts:
+    for fault in CACHE_FAULTS:
+        for verdict in verdicts_behind_server(fault, file):
             assert verdict.named, (fault.thread, verdict)

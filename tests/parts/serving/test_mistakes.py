@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lexbench.parts.serving.mistakes import change_angles
-from tools.rope_faults import DIMS, PLAIN, model_with
+from tools.engine_rope import DIMS, PLAIN, model_with
 
 
 @pytest.mark.parametrize("kind", ["llama", "cohere"])

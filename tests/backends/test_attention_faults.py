@@ -1,40 +1,51 @@
-"""Faults of public threads, made anew, are named by `assert_rope`; healthy models of many families pass."""
+"""Public faults that are planted in models are named as the page has it; healthy models of many families pass."""
 
 import pytest
 import torch
 
+import lexbench
 from lexbench import Model, RopeMismatch
 from lexbench.backends.hf.exact.assert_rope import assert_rope
-from tools.rope_faults import (
+from tools.attention_faults import BENCHMARKS, COUNTED, FAULTS, LIST, read_list, verdict_of
+from tools.engine_rope import (
     DIMS,
     LENGTH,
-    REAL_FAULTS,
+    PLAIN,
     TRAINED,
     EngineRotary,
-    RealFault,
-    assert_imp,
+    by_fast_math,
     false_alarms,
     frequencies,
     in_float32,
     model_with,
-    verdict_of_assertion,
 )
 
 
-@pytest.mark.parametrize("fault", [each for each in REAL_FAULTS if each.ask], ids=lambda each: each.thread)
-def test_a_real_fault_is_named(fault: RealFault) -> None:
-    verdict = verdict_of_assertion(fault)
-    assert verdict.named, verdict.said
+@pytest.mark.everyday("F07", "F17", "F19", *(f"F{number}" for number in range(22, 37)))
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_public_fault_is_named_as_the_page_has_it(name: str) -> None:
+    page = (BENCHMARKS / LIST).read_text()
+    row = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+    verdict = verdict_of(FAULTS[name])
+    assert row.split(" | ")[4] == verdict.word, verdict.said
 
 
-def test_forty_healthy_setups_pass() -> None:
-    assert false_alarms() == (40, [])
+def test_every_row_of_the_list_is_planted() -> None:
+    assert {name[:3] for name in FAULTS} == {*read_list()}
+
+
+@pytest.mark.everyday("assert_rope")
+@pytest.mark.parametrize("check", ["assert_rope", "assert_attention"])
+def test_forty_healthy_setups_pass(check: str) -> None:
+    assert false_alarms(getattr(lexbench, check)) == (40, [])
 
 
 def test_fast_math_is_found_by_the_error_that_its_thread_states() -> None:
     """imp#1325 measured 1e-2 at position 131,071, where an angle is the position itself."""
+    module = EngineRotary(model_with(PLAIN, "qwen3").config, frequencies(1e6), by_fast_math)
     with pytest.raises(RopeMismatch, match="in fast arithmetic") as found:
-        assert_imp()
+        assert_rope(module, length=131_072)
     assert found.value.pair == 0 and found.value.difference == pytest.approx(1e-2, rel=0.5)
 
 
