@@ -711,7 +711,9 @@ NOTES = """\
   before and after); G03 and G04 were planted without effect at first; the two numbers of a ratio (F01, F20) were read
   from another part of the text; F19 was counted as whole, though only the first layer that is wrong is said.
 - G04 is refused healthy, too. G11 needs texts with other masks, G13 positions that differ by axis, G14 what a layer
-  gives: none is read. Of G16, weights, silence is right."""
+  gives: none is read. Of G16, weights, silence is right.
+- F17 was missed at first ("another scale of the softmax: 0.125, not 0.125") and mended afterwards, by somebody who was
+  told the kind of the miss alone."""
 
 
 def linked(threads: str) -> str:

@@ -231,6 +231,23 @@ def drop_sinks(network: Any, patch: Patch) -> None:
     patch.setattr(code_of(network), "eager_attention_forward", attend)
 
 
+def change_sinks(change: Callable[[Tensor], Tensor]) -> Callable[[Any, Patch], None]:
+    def plant(network: Any, patch: Patch) -> None:
+        with torch.no_grad():
+            for number, attention in enumerate(attentions(network)):
+                attention.sinks.copy_(torch.linspace(-1, 1, len(attention.sinks)) + number)
+
+        def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float, **_: Any) -> Any:
+            k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for each in (k, v))
+            sinks = change(module.sinks)[None, :, None, None].expand(len(q), -1, q.shape[2], -1)
+            weights = torch.cat([q @ k.transpose(2, 3) * scaling + mask, sinks], -1).softmax(-1)[..., :-1]
+            return (weights @ v).transpose(1, 2), weights
+
+        patch.setattr(code_of(network), "eager_attention_forward", attend)
+
+    return plant
+
+
 def drop_cap(network: Any, patch: Patch) -> None:
     for attention in attentions(network):
         attention.attn_logit_softcapping = None
@@ -324,6 +341,10 @@ FAULTS = {
     "keys": Fault("llama", rotate_no_keys, "not rotated: its positions are lost"),
     "prefix": Fault("llama", begin_anew, "positions begin at 0 again: position 3 is rotated as 0"),
     "sinks": Fault("gpt_oss", drop_sinks, "sinks dropped"),
+    "sinks of others": Fault(
+        "gpt_oss", change_sinks(lambda held: held.roll(1)), "sinks of other heads: head 0 has that"
+    ),
+    "sinks halved": Fault("gpt_oss", change_sinks(lambda held: held / 2), "other sinks: that of head"),
     "cap": Fault("gemma2", drop_cap, "cap of 0.5 on the scores dropped"),
     "keys of other heads": Fault("qwen2", tile_keys, "heads read the keys of other heads"),
 }

@@ -5,6 +5,7 @@ weight of each span. Spans end where a window or a chunk does, so that a single 
 """
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -242,6 +243,8 @@ def _of_scale(asked: _Asked, found: Floats, wanted: WantedWeights, spans: list[i
     if not told.any() or np.ptp(scales[told]) > 2e-2 * abs(np.median(scales[told])):
         return None
     scale, own, latent = float(np.median(scales[told])), wanted.scores.scale, wanted.scores.latent
+    if math.isclose(scale, own, rel_tol=1e-3):  # right weights of keys beside each other: another share of all
+        return None if wanted.sinks is None else _of_sinks(asked, found, wanted, spans)
     head_dim = asked.call.query.shape[3]
     named = [
         (own / latent**2, "scale of latent attention without mscale^2"),
@@ -254,3 +257,19 @@ def _of_scale(asked: _Asked, found: Floats, wanted: WantedWeights, spans: list[i
     fitting = (words for each, words in named if np.isclose(each, scale, rtol=1e-3) and not np.isclose(each, own))
     said = next(fitting, "another scale of the softmax")
     return f"{said}: {scale:.4g}, not {own:.4g}"
+
+
+def _of_sinks(asked: _Asked, found: Floats, wanted: WantedWeights, spans: list[int]) -> str | None:
+    """The cause of other sinks: the share that the keys leave them tells each head's logit."""
+    held = np.asarray(wanted.sinks)
+    last = np.array([asked.call.key.shape[2] - 1])
+    shares = (found[:, -1].sum(1), _by_span(wanted.at(asked.products[:, -1:], last), spans)[:, -1].sum(1))
+    if any(((each <= 0) | (each >= 1)).any() for each in shares):
+        return None
+    got, expected = (np.log((1 - each) / each) for each in shares)
+    read = held + got - expected
+    head = int(np.argmax(abs(read - held)))
+    owners = np.flatnonzero(np.isclose(held, read[head], atol=1e-2))
+    if len(owners) and np.allclose(np.sort(read), np.sort(held), atol=1e-2):
+        return f"sinks of other heads: head {head} has that of head {owners[0]}"
+    return f"other sinks: that of head {head} is {read[head]:.4g}, not {held[head]:.4g}"
