@@ -18,8 +18,8 @@ from lexbench.report.notes import language_sentences
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
 from lexbench.report.rivals import lead_grid, lead_sentences
+from lexbench.report.sheet import Figure, Heading, Paragraph, Remark, Sheet
 from lexbench.report.tables import headline_tables
-from lexbench.report.wording import escape_markdown
 from lexbench.stats.differences import Differences, leads, with_sign
 from lexbench.stats.floors import language_not_learned
 from lexbench.stats.headline import build_headlines
@@ -81,20 +81,13 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
         )
         for file in files[1:3]:
             save_figure_as(figure, file)
-    about = [formats.grid_markdown(headline.grid_of_headline(each)) for each in build_headlines(every, samples)]
-    title = f"{mine} against others on {shown[0].cell.model}"
-    lines = [
-        f"# {escape_markdown(title)}",
-        "",
-        "![](versus.svg)",
-        "",
-        *(f"- {escape_markdown(each)}" for each in said),
-        "",
-    ]
-    write_text(files[0], "\n".join([*lines, *map(formats.grid_markdown, grids), *about]).rstrip() + "\n")
+    title = Heading(f"{mine} against others on {shown[0].cell.model}", 1)
+    about = map(headline.grid_of_headline, build_headlines(every, samples))
+    page: Sheet = [title, Figure("versus.svg", title.text), *map(Remark, said), *grids, *about]
+    write_text(files[0], formats.sheet_markdown(page))
     prices = {table.name: method_prices(table, samples) for table in shown if table.metric == "nll" or table.scored}
     write_text(files[3], latex(shown, found, mine, prices))
-    return Versus("\n\n".join([plain_text(title), *map(plain_text, said), *map(formats.align_columns, grids)]), files)
+    return Versus(formats.sheet_text([title, *map(Paragraph, said), *grids]).rstrip(), files)
 
 
 def sentences(table: Table, found: Differences | None, mine: MethodKey) -> list[str]:
