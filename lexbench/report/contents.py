@@ -10,10 +10,18 @@ from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Sample
 from lexbench.report import longbench
 from lexbench.report.formats import as_json, rows_as_csv, sheet_markdown
+from lexbench.report.headline import first_sentences, headline_sentence
 from lexbench.report.headline import grid_of_headline as headline_grid
-from lexbench.report.headline import headline_sentence
 from lexbench.report.leaderboard import leaderboard, page
-from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
+from lexbench.report.plots import (
+    attention,
+    cost_plots,
+    difference_maps,
+    first_screen,
+    heatmaps,
+    over_length,
+    position_plots,
+)
 from lexbench.report.select import TABLES_REMEDY, check_highlight, left_out_sentence, tables_to_show
 from lexbench.report.sheet import Block, Figure, Heading, Link, Paragraph
 from lexbench.report.stopping import stopped_grid
@@ -36,7 +44,7 @@ from lexbench.report.wording import metric_label
 from lexbench.stats import costs, differences, gain, length_effect, positions, records
 from lexbench.stats.costs import Cost
 from lexbench.stats.differences import Differences
-from lexbench.stats.headline import build_headlines
+from lexbench.stats.headline import Headline, build_headlines
 from lexbench.stats.metrics import follows_another
 from lexbench.stats.records import LoadedCells, rows_of
 from lexbench.stats.rescore import samples_by_cell
@@ -48,6 +56,8 @@ that are right or wrong. Bold: best of its column at the displayed precision, si
 never a value at its floor, one whose interval reaches chance, or what counting n-grams has on the same targets.
 Lengths are in tokens, with their multiple of the trained length. Refused: not measurable; reason below.
 """
+FIRST_FIGURE = "first"
+"""Stem of the figure that a report begins with."""
 REPORT_TITLE = Heading("lexbench report", 1)
 REPORT_FIRST_LINE = sheet_markdown([REPORT_TITLE]).rstrip()
 """The first line of report.md."""
@@ -121,13 +131,12 @@ def write_contents(
             stem = to.plot_stem(f"{table.name}-differences")
             difference_maps.plot_difference_map(found[table.name], stem, to.png)
     told = build_headlines(every, samples)
+    said, figure = _first_screen(told, every, found, to)
     # For who prints what the report says first.
-    picture = f"plots/{curved[0].name}.svg" if curved else None
-    to.table(
-        "first.json", as_json({"sentence": headline_sentence(told[0]) if told else None, "figure": picture}) + "\n"
-    )
-    sheet: list[Block] = [REPORT_TITLE, *_contents(folders, loaded), Paragraph(REPORT_LEGEND)]
-    sheet += [*_summaries(every, samples, spent, to), *map(headline_grid, told)]
+    picture = f"plots/{FIRST_FIGURE if figure else curved[0].name}.svg" if figure or curved else None
+    to.table("first.json", as_json({"sentence": " ".join(said) or None, "figure": picture}) + "\n")
+    sheet: list[Block] = [REPORT_TITLE, *map(Paragraph, said), *figure, *_contents(folders, loaded)]
+    sheet += [*map(headline_grid, told), Paragraph(REPORT_LEGEND), *_summaries(every, samples, spent, to)]
     sheet += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
     if less := left_out_sentence(whole, every, TABLES_REMEDY):
         sheet.append(Paragraph(less))
@@ -142,6 +151,21 @@ def write_contents(
         if place < drawn:
             sheet += _difference_map(table, found.get(table.name), to) + _cost(table, spent, to)
     write_text(to.folder / "report.md", sheet_markdown(sheet))
+
+
+def _first_screen(
+    told: Sequence[Headline], every: Sequence[Table], found: Mapping[str, Differences], out: ReportFolder
+) -> tuple[list[str], list[Block]]:
+    """What the first headline says, and its figure: losses beside keys, where both were measured."""
+    if not told:
+        return [], []
+    first = told[0]
+    keys, compared = first_screen.key_tables(first, every), found.get(first.table.name)
+    if compared is None or compared.empty or not keys:
+        return [headline_sentence(first)], []
+    first_screen.plot_first_screen(first, compared, keys, out.plot_stem(FIRST_FIGURE), out.png)
+    said = first_sentences(first, compared, keys)
+    return said, [Figure(f"plots/{FIRST_FIGURE}.svg", said[0])]
 
 
 def _draw_figures(

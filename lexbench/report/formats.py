@@ -151,7 +151,7 @@ def grid_markdown(grid: Grid) -> str:
     return "\n".join([*above, *_grid_columns(grid, escape_markdown)]) + "\n"
 
 
-def _marked(entry: GridEntry, safe: Callable[[str], str], best: str = "**{}**", tie: str = "{}≈") -> str:
+def _with_marks(entry: GridEntry, safe: Callable[[str], str], best: str = "**{}**", tie: str = "{}≈") -> str:
     """A value with the mark of the best of its column, of a tie with it, and the star of a significant one."""
     form = best if entry.best else tie if entry.level else "{}"
     return form.format(safe(entry.text)) + "*" * entry.star
@@ -161,7 +161,7 @@ def _grid_columns(grid: Grid, safe: Callable[[str], str]) -> list[str]:
     """Lines of the table and below it."""
     rows, below = grid.entries_with_notes()
 
-    shown = [[" ".join(filter(None, [_marked(entry, safe), rest])) for entry, rest in row] for row in rows]
+    shown = [[" ".join(filter(None, [_with_marks(entry, safe), rest])) for entry, rest in row] for row in rows]
     lines = markdown_columns([safe(name) for name in grid.head], shown)
     return [*lines, *(["", *_hard_lines(below, safe)[:-1]] if below else [])]
 
@@ -194,7 +194,7 @@ def grid_latex(grid: Grid) -> list[str]:
     rows, below = grid.entries_with_notes()
 
     def shown(entry: GridEntry, rest: str) -> str:
-        text = _marked(entry, escape_tex, r"\textbf{{{}}}", r"{}$^{{\approx}}$")
+        text = _with_marks(entry, escape_tex, r"\textbf{{{}}}", r"{}$^{{\approx}}$")
         return f"{text} {{\\scriptsize {escape_tex(rest)}}}" if rest else text
 
     spec = "l" * grid.labels + "r" * (len(grid.head) - grid.labels)
@@ -239,7 +239,7 @@ def grid_html(grid: Grid) -> list[str]:
     rows, below = grid.entries_with_notes()
 
     def shown(entry: GridEntry, rest: str) -> str:
-        text = _marked(entry, escape_html, "<b>{}</b>", "{}<sup>≈</sup>")
+        text = _with_marks(entry, escape_html, "<b>{}</b>", "{}<sup>≈</sup>")
         return f"<td>{text}{f' <small>{escape_html(rest)}</small>' if rest else ''}</td>"
 
     def row_of(row: Sequence[tuple[GridEntry, str]]) -> str:

@@ -76,9 +76,8 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
     out.mkdir(parents=True, exist_ok=True)
     files = tuple(out / f"versus{suffix}" for suffix in (".md", ".svg", ".pdf", ".tex"))
     with mpl.rc_context(MATPLOTLIB_STYLE):
-        figure = paper.paper_figure(
-            shown, paper.WIDTH_INCHES_OF_SIZE["page"], [str(mine)], {name: _minus(each) for name, each in found.items()}
-        )
+        compared = {name: _over_method(each) for name, each in found.items()}
+        figure = paper.paper_figure(shown, paper.WIDTH_INCHES_OF_SIZE["page"], [str(mine)], compared)
         for file in files[1:3]:
             save_figure_as(figure, file)
     title = Heading(f"{mine} against others on {shown[0].cell.model}", 1)
@@ -105,10 +104,9 @@ def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKe
     return replace(found, entries={place: replace(each, limit=silent) for place, each in found.entries.items()})
 
 
-def _minus(found: Differences) -> Differences:
-    """The others minus the method, as a figure draws them, of its leads."""
-    side = -(found.table.better or 1)
-    return replace(found, entries={place: with_sign(each, side) for place, each in found.entries.items()})
+def _over_method(found: Differences) -> Differences:
+    """The others over the method, above 0 where they are better, as a figure draws them, of its leads."""
+    return replace(found, entries={place: with_sign(each, -1) for place, each in found.entries.items()})
 
 
 def _why_silent(table: Table) -> Note | None:
