@@ -83,18 +83,28 @@ def sheet_html(sheet: Sheet) -> str:
 
 
 PAGE_STYLE_SHEET = """\
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 96rem; margin: 2rem auto; padding: 0 1rem; }
+:root { color-scheme: light dark; --good: light-dark(#0a6b3d, #6fd39b); --bad: light-dark(#b3261e, #ff8a80); }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 1.5rem auto; padding: 0 1rem; }
+p { max-width: 60rem; }
+h1 + p { font-size: 1.2rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .8rem; text-align: right; white-space: nowrap; border-top: 1px solid #8884; }
-thead th { border-top: 2px solid; border-bottom: 1px solid; }
-th.label { text-align: left; font-weight: normal; }
-thead th.label { font-weight: bold; }
+th, td { padding: .2rem .7rem; text-align: right; vertical-align: top; border-top: 1px solid #8884; }
+th { font-weight: normal; }
+thead th { border-top: 2px solid; border-bottom: 1px solid; font-weight: bold; vertical-align: bottom; }
+th.label { text-align: left; position: sticky; left: 0; background: Canvas; }
+td, th.label { white-space: nowrap; }
 small, .below { opacity: .75; }
+td small { display: block; line-height: 1.2; }
+.good { color: var(--good); font-weight: 600; }
+.bad { color: var(--bad); font-weight: 600; }
 sup { line-height: 0; }
+@media (max-width: 40rem) { th, td { padding: .2rem .4rem; } h1 + p { font-size: 1.05rem; } }
 """
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+TONE_OF_SIGN = {1: "good", -1: "bad"}
 
 
 def html_page(title: str, sheet: Sheet) -> str:
@@ -240,7 +250,8 @@ def grid_html(grid: Grid) -> list[str]:
 
     def shown(entry: GridEntry, rest: str) -> str:
         text = _with_marks(entry, escape_html, "<b>{}</b>", "{}<sup>≈</sup>")
-        return f"<td>{text}{f' <small>{escape_html(rest)}</small>' if rest else ''}</td>"
+        kind = f' class="{TONE_OF_SIGN[entry.told]}"' if entry.told else ""
+        return f"<td{kind}>{text}{f' <small>{escape_html(rest)}</small>' if rest else ''}</td>"
 
     def row_of(row: Sequence[tuple[GridEntry, str]]) -> str:
         labels = (f'<th scope="row" class="label">{escape_html(entry.text)}</th>' for entry, _ in row[: grid.labels])

@@ -191,7 +191,7 @@ def grid_of_headline(found: Headline) -> Grid:
                 if needles
                 else []
             ),
-            _price(row.price),
+            price_entry(row.price),
         ]
         for row in found.rows
     ]
@@ -268,7 +268,8 @@ def _gain(row: HeadlineRow, best: Sequence[str]) -> GridEntry:
     )
 
 
-def _price(each: Summary | None) -> GridEntry:
+def price_entry(each: Summary | None) -> GridEntry:
+    """A price in loss."""
     if each is None:
         return EMPTY_ENTRY
     if each.value is None:

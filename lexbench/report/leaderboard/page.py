@@ -40,6 +40,8 @@ class Leaderboard:
     boards: list[Board]
     headlines: list[Grid] = field(default_factory=list)
     """Grids of the gain from context beyond the trained length; before the boards, in Markdown, LaTeX and HTML."""
+    face: Callable[[], list[Block]] = list
+    """Makes what a web page shows first: a sentence, and a table of each model (`face`)."""
     published: list[PublishedTable] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     """Files that cannot be read, one line each."""
@@ -176,5 +178,5 @@ FORMAT_WRITERS: Mapping[str, Callable[[Leaderboard], str]] = {
     "csv": page_csv,
     "latex": lambda page: formats.sheet_latex(leaderboard_sheet(page)),
     "json": page_json,
-    "html": lambda page: formats.html_page("lexbench leaderboard", leaderboard_sheet(page)),
+    "html": lambda page: formats.html_page("lexbench leaderboard", [*page.face(), *leaderboard_sheet(page)]),
 }

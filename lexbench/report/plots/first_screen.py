@@ -63,7 +63,7 @@ def plot_first_screen(
         for method in methods if len(keys) > 1 else ():
             shown = [each for each in keys[0].of(method) if each.value is not None]
             style = {**line_style(known[method]), "marker": "none", "linestyle": (0, WHOLE_KEYS_DASHES)}
-            right.plot([each.multiple for each in shown], [each.value for each in shown], **style)
+            right.plot([each.multiple for each in shown], [each.value or 0.0 for each in shown], **style)
         handles = over_length.handles_of(keys[-1], methods, known, scale)
         draw_legend(right, [*handles, *over_length.difference_handles(better, methods)], "bars", alone=True)
         save_figure(made, stem, png)
