@@ -14,7 +14,7 @@ from lexbench.stats.differences import Differences
 from lexbench.stats.gain import NllDrop
 from lexbench.stats.headline import Headline, HeadlineRow
 from lexbench.stats.notes import NoteKind
-from lexbench.stats.summaries import Summary
+from lexbench.stats.summaries import SummaryValue
 from lexbench.stats.tables import Table
 
 HEADLINE_MEANING = (
@@ -268,7 +268,7 @@ def _gain(row: HeadlineRow, best: Sequence[str]) -> GridEntry:
     )
 
 
-def price_entry(each: Summary | None) -> GridEntry:
+def price_entry(each: SummaryValue | None) -> GridEntry:
     """A price in loss."""
     if each is None:
         return EMPTY_ENTRY

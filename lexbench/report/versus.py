@@ -25,7 +25,7 @@ from lexbench.stats.floors import language_not_learned
 from lexbench.stats.headline import build_headlines
 from lexbench.stats.notes import Note
 from lexbench.stats.rescore import samples_by_cell
-from lexbench.stats.summaries import Summary, method_prices
+from lexbench.stats.summaries import SummaryValue, method_prices
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.store import Store
 
@@ -147,7 +147,7 @@ def latex(
     shown: list[Table],
     found: Mapping[str, Differences],
     mine: MethodKey,
-    prices: Mapping[str, Mapping[MethodKey, Summary]],
+    prices: Mapping[str, Mapping[MethodKey, SummaryValue]],
 ) -> str:
     """A floating table of all methods by length, with prices; without intervals where it is too wide with them."""
     width, stars = paper.WIDTH_INCHES_OF_SIZE[LATEX_TABLE_WIDTH], paper_table.significant_places(found)

@@ -25,7 +25,7 @@ from lexbench.report.titles import table_caption
 from lexbench.report.wording import difference_format, format_ratio, metric_label
 from lexbench.stats.differences import Differences, paired_differences
 from lexbench.stats.metrics import is_headline_score, is_token_loss
-from lexbench.stats.summaries import Summary, method_prices
+from lexbench.stats.summaries import SummaryValue, method_prices
 from lexbench.stats.tables import Table
 
 FACE_LEGEND = (
@@ -130,7 +130,7 @@ def _facts(line: Row) -> Iterator[str]:
 def _rows(
     texts: _Measured | None,
     keys: Sequence[_Measured],
-    prices: Mapping[MethodKey, Summary],
+    prices: Mapping[MethodKey, SummaryValue],
     keys_inside: _Measured | None,
 ) -> dict[MethodKey, Row]:
     """Entries of each method, the unmodified model first, then by keys and by loss."""
@@ -151,7 +151,7 @@ def _rows(
     return {row: rows[row] for row in sorted(rows, key=lambda row: (row != BASELINE_METHOD, worth[row]))}
 
 
-def _price(each: Summary | None) -> GridEntry:
+def _price(each: SummaryValue | None) -> GridEntry:
     """A price in loss, red where its interval is above 0, green where it is below."""
     shown = price_entry(each)
     if each is None or each.low is None or each.high is None:
