@@ -323,7 +323,7 @@ class Run:
         grids = [
             replace(table_grid(each), title=table_headline(each)) for each in headline_tables(self._finished_cells())
         ]
-        return "\n".join(line for grid in grids for line in formats.grid_html(grid))
+        return formats.sheet_html(grids)
 
 
 def _reasons(found: "Sequence[Table]") -> Iterator[str]:

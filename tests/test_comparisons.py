@@ -10,11 +10,11 @@ from pathlib import Path
 
 from lexbench.core import parts, registry
 from lexbench.metrics import KEY_METRICS, SHARED_METRICS
-from lexbench.report.leaderboard.summary_boards import SUMMARY_MEANINGS
+from lexbench.report.leaderboard.summary_boards import SUMMARY_OF_NAME
 
 ROOT = Path(__file__).parent.parent
 METRICS = {each.name for each in (*SHARED_METRICS, *KEY_METRICS)}
-SUMMARIES = set(SUMMARY_MEANINGS)
+SUMMARIES = set(SUMMARY_OF_NAME)
 BACKENDS = {*registry.registered_names("backend"), "function"}
 PARTS = {each.name for each in parts.all_parts()} | {name for part in parts.all_parts() for _, name in part.provides}
 STILL_COMPARED: Mapping[str, set[str]] = {
@@ -50,7 +50,6 @@ STILL_COMPARED: Mapping[str, set[str]] = {
     "lexbench/parts/exchange/hub/model_card.py": {"chance"},
     "lexbench/parts/search/trace/trace.py": {"nll"},
     "lexbench/parts/web/page/headlines.py": {"price", "collapse"},
-    "lexbench/report/leaderboard/summary_boards.py": SUMMARIES,
     "lexbench/report/versus.py": {"nll", "perplexity"},
 }
 

@@ -1,4 +1,4 @@
-"""One writer per format: grids as Markdown, LaTeX and HTML; rows as CSV; plain data as JSON.
+"""One writer per format: sheets for a terminal, as Markdown, LaTeX and HTML; rows as CSV; plain data as JSON.
 
 Names and notes are text of unknown origin: every writer escapes them.
 """
@@ -10,62 +10,175 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from lexbench.core.text import plain_text, without_control_characters
 from lexbench.report.grid import Grid, GridEntry
-from lexbench.report.wording import escape_markdown
+from lexbench.report.sheet import Block, Figure, Heading, Link, Paragraph, Remark, Sheet
+
+TERMINAL_YELLOW = "\x1b[33m{}\x1b[0m"
 
 
-def grid_markdown(grid: Grid, safe: Callable[[str], str] = escape_markdown) -> str:
-    """Title and lines above where there are any, the table with aligned columns, lines below.
+def sheet_text(sheet: Sheet, colour: bool = False) -> str:
+    """A sheet for a terminal; with `colour` warnings are yellow."""
 
-    `safe` escapes; of a table for a terminal it only needs to keep a text on its line.
-    """
-    rows, below = grid.entries_with_notes()
+    def written(block: Block) -> str:
+        if isinstance(block, Grid):
+            above = [*filter(None, [plain_text(block.title)]), *map(plain_text, block.above)]
+            return "\n".join([*above, *([""] if above else []), *_grid_columns(block, plain_text)])
+        said = _with_links(block, plain_text, lambda link: plain_text(f"{link.text} ({link.target})"))
+        return TERMINAL_YELLOW.format(said) if colour and isinstance(block, Paragraph) and block.warns else said
 
-    def shown(entry: GridEntry, rest: str) -> str:
-        text = safe(entry.text)
-        text = f"**{text}**" if entry.best else f"{text}≈" if entry.level else text
-        text += "*" if entry.star else ""
-        return " ".join(filter(None, [text, rest]))
-
-    lines = markdown_heading(grid.title, grid.above, safe) if grid.title else []
-    lines += markdown_columns([safe(name) for name in grid.head], [[shown(*each) for each in row] for row in rows])
-    return "\n".join([*lines, *(["", "  \n".join(map(safe, below))] if below else [])]) + "\n"
+    return _join_blocks(sheet, written)
 
 
-def align_columns(grid: Grid) -> str:
-    """The grid as columns of plain text, for a terminal: title, head, rows, lines below; names stay on their line."""
-    rows, below = grid.entries_with_notes()
-    shown = [
-        [" ".join(filter(None, [plain_text(e.text) + "≈" * e.level + "*" * e.star, rest])) for e, rest in row]
-        for row in rows
-    ]
-    lines = [[plain_text(name) for name in grid.head], *shown]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(grid.head))]
-    made = [
-        "  ".join(
-            f"{text:<{width}}" if column < grid.labels else f"{text:>{width}}"
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join(
-        [
-            *([plain_text(grid.title)] if grid.title else []),
-            *map(plain_text, grid.above),
-            *made,
-            *map(plain_text, below),
-        ]
+def sheet_markdown(sheet: Sheet) -> str:
+    """A sheet as Markdown, as GitHub reads it."""
+
+    def written(block: Block) -> str:
+        if isinstance(block, Grid):
+            return grid_markdown(block)
+        if isinstance(block, Figure):
+            return f"![{escape_link_text(block.text)}]({block.file})"
+        said = _with_links(block, escape_markdown, lambda link: f"[{escape_link_text(link.text)}]({link.target})")
+        if isinstance(block, Paragraph):
+            return f"> [!WARNING]\n> {said}" if block.warns else f"**{said}**" if block.strong else said
+        return f"- {said}" if isinstance(block, Remark) else f"{'#' * block.level} {said}"
+
+    return _join_blocks(sheet, written)
+
+
+def sheet_latex(sheet: Sheet) -> str:
+    """A sheet as LaTeX, without its pictures; the preamble needs \\usepackage{booktabs} and UTF-8."""
+
+    def written(block: Block) -> str:
+        if isinstance(block, Grid):
+            return "\n".join(grid_latex(block))
+        form = "\\section*{{{}}}" if isinstance(block, Heading) else "\\par\\footnotesize {}"
+        return form.format(escape_tex(block.text))
+
+    return "% needs \\usepackage{booktabs}\n" + _join_blocks(sheet, written)
+
+
+def sheet_html(sheet: Sheet) -> str:
+    """A sheet as HTML, to stand in the body of a page."""
+
+    def written(block: Block) -> str:
+        if isinstance(block, Grid):
+            return "\n".join(grid_html(block))
+        if isinstance(block, Figure):
+            return f'<img src="{escape_html(block.file)}" alt="{escape_html(block.text)}">'
+        said = _with_links(
+            block, escape_html, lambda link: f'<a href="{escape_html(link.target)}">{escape_html(link.text)}</a>'
+        )
+        if isinstance(block, Heading):
+            return f"<h{block.level}>{said}</h{block.level}>"
+        return f"<p><strong>{said}</strong></p>" if isinstance(block, Paragraph) and block.strong else f"<p>{said}</p>"
+
+    return _join_blocks(sheet, written)
+
+
+PAGE_STYLE_SHEET = """\
+:root { color-scheme: light dark; --good: light-dark(#0a6b3d, #6fd39b); --bad: light-dark(#b3261e, #ff8a80); }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 1.5rem auto; padding: 0 1rem; }
+p { max-width: 60rem; }
+h1 + p { font-size: 1.2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .7rem; text-align: right; vertical-align: top; border-top: 1px solid #8884; }
+th { font-weight: normal; }
+thead th { border-top: 2px solid; border-bottom: 1px solid; font-weight: bold; vertical-align: bottom; }
+th.label { text-align: left; position: sticky; left: 0; background: Canvas; }
+td, th.label { white-space: nowrap; }
+small, .below { opacity: .75; }
+td small { display: block; line-height: 1.2; }
+.good { color: var(--good); font-weight: 600; }
+.bad { color: var(--bad); font-weight: 600; }
+sup { line-height: 0; }
+@media (max-width: 40rem) { th, td { padding: .2rem .4rem; } h1 + p { font-size: 1.05rem; } }
+"""
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+TONE_OF_SIGN = {1: "good", -1: "bad"}
+
+
+def html_page(title: str, sheet: Sheet) -> str:
+    """A sheet as one page without scripts or outside requests."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape_html(title)}</title>\n<style>\n{PAGE_STYLE_SHEET}</style>\n</head>\n<body>\n"
+        f"<h1>{escape_html(title)}</h1>\n{sheet_html(sheet)}</body>\n</html>\n"
     )
 
 
-def markdown_heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escape_markdown) -> list[str]:
-    """Lines of Markdown: a heading, and the lines `above` the table below it."""
-    return [f"## {safe(title)}", "", *(["  \n".join(map(safe, above)), ""] if above else [])]
+def _join_blocks(sheet: Sheet, written: Callable[[Block], str]) -> str:
+    """Blocks below each other, an empty line between two unless both are remarks."""
+    gaps = ["\n" if isinstance(one, Remark) and isinstance(two, Remark) else "\n\n" for one, two in pairwise(sheet)]
+    return "".join(
+        written(block).rstrip("\n") + gap for block, gap in zip(sheet, [*gaps, "\n"][: len(sheet)], strict=True)
+    )
+
+
+def _with_links(
+    block: Heading | Paragraph | Remark | Figure, safe: Callable[[str], str], link: Callable[[Link], str]
+) -> str:
+    """The text of a block, and its links behind it."""
+    links = ", ".join(map(link, block.links)) if isinstance(block, Paragraph) else ""
+    return " ".join(filter(None, [safe(block.text), links]))
+
+
+MARKDOWN_START_PATTERN = re.compile(r"[\\`*|~$&]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
+"""Starts of code, emphasis, tags, columns, mathematics, entities and links; `_` inside a word starts nothing, nor does
+`<` before a number."""
+
+
+def escape_markdown(text: object) -> str:
+    """`plain_text`, escaped for Markdown; a dollar becomes an entity, because some pages read two of them as
+    mathematics."""
+    return _escape_markdown(str(text))
+
+
+@lru_cache(maxsize=1 << 14)  # tables repeat their texts
+def _escape_markdown(text: str) -> str:
+    return MARKDOWN_START_PATTERN.sub(r"\\\g<0>", plain_text(text)).replace("\\$", "&#36;")
+
+
+def escape_link_text(text: object) -> str:
+    """A text `escape_markdown` for the brackets of a picture or a link."""
+    return escape_markdown(text).replace("[", "\\[").replace("]", "\\]")
+
+
+def grid_markdown(grid: Grid) -> str:
+    """Title and lines above where there are any, the table with aligned columns, lines below."""
+    above = [f"## {escape_markdown(grid.title)}", "", *_hard_lines(grid.above, escape_markdown)] if grid.title else []
+    return "\n".join([*above, *_grid_columns(grid, escape_markdown)]) + "\n"
+
+
+def _with_marks(entry: GridEntry, safe: Callable[[str], str], best: str = "**{}**", tie: str = "{}≈") -> str:
+    """A value with the mark of the best of its column, of a tie with it, and the star of a significant one."""
+    form = best if entry.best else tie if entry.level else "{}"
+    return form.format(safe(entry.text)) + "*" * entry.star
+
+
+def _grid_columns(grid: Grid, safe: Callable[[str], str]) -> list[str]:
+    """Lines of the table and below it."""
+    rows, below = grid.entries_with_notes()
+
+    shown = [[" ".join(filter(None, [_with_marks(entry, safe), rest])) for entry, rest in row] for row in rows]
+    lines = markdown_columns([safe(name) for name in grid.head], shown)
+    return [*lines, *(["", *_hard_lines(below, safe)[:-1]] if below else [])]
+
+
+def _hard_lines(lines: Sequence[str], safe: Callable[[str], str]) -> list[str]:
+    """Lines below each other, and an empty one; nothing of none."""
+    return ["  \n".join(map(safe, lines)), ""] if lines else []
 
 
 def markdown_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -91,9 +204,7 @@ def grid_latex(grid: Grid) -> list[str]:
     rows, below = grid.entries_with_notes()
 
     def shown(entry: GridEntry, rest: str) -> str:
-        text = escape_tex(entry.text)
-        text = f"\\textbf{{{text}}}" if entry.best else f"{text}$^{{\\approx}}$" if entry.level else text
-        text += "*" if entry.star else ""
+        text = _with_marks(entry, escape_tex, r"\textbf{{{}}}", r"{}$^{{\approx}}$")
         return f"{text} {{\\scriptsize {escape_tex(rest)}}}" if rest else text
 
     spec = "l" * grid.labels + "r" * (len(grid.head) - grid.labels)
@@ -138,10 +249,9 @@ def grid_html(grid: Grid) -> list[str]:
     rows, below = grid.entries_with_notes()
 
     def shown(entry: GridEntry, rest: str) -> str:
-        text = escape_html(entry.text)
-        text = f"<b>{text}</b>" if entry.best else f"{text}<sup>≈</sup>" if entry.level else text
-        text += "*" if entry.star else ""
-        return f"<td>{text}{f' <small>{escape_html(rest)}</small>' if rest else ''}</td>"
+        text = _with_marks(entry, escape_html, "<b>{}</b>", "{}<sup>≈</sup>")
+        kind = f' class="{TONE_OF_SIGN[entry.told]}"' if entry.told else ""
+        return f"<td{kind}>{text}{f' <small>{escape_html(rest)}</small>' if rest else ''}</td>"
 
     def row_of(row: Sequence[tuple[GridEntry, str]]) -> str:
         labels = (f'<th scope="row" class="label">{escape_html(entry.text)}</th>' for entry, _ in row[: grid.labels])
@@ -221,9 +331,3 @@ def replace_infinities(value: Any, instead: Callable[[float], str | None] = lamb
     if isinstance(value, list | tuple):
         return [replace_infinities(each, instead) for each in value]
     return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def emphasis_as_html(text: str) -> str:
-    """HTML of a line of Markdown: `**word**` bold, `*word*` italic, backticks removed; the rest is escaped."""
-    text = re.sub(r"\*\*(\w+)\*\*", r"<b>\1</b>", html.escape(without_control_characters(text), quote=False))
-    return re.sub(r"`([^`]+)`", r"\1", re.sub(r"\*(\w+)\*", r"<i>\1</i>", text))

@@ -30,6 +30,8 @@ class GridEntry:
     """Whether a paired test does not tell it from the best of its column."""
     star: bool = False
     """Whether the value is significant: it gets a star."""
+    told: int = 0
+    """1 where a test tells that it is better than the unmodified model, -1 where it is worse: its colour."""
     more: str = ""
     """Counts and shares that are printed behind the interval."""
     notes: tuple[str, ...] = ()

@@ -1,19 +1,21 @@
 """The headline as a grid: method by level, gain beyond the trained length, retrieval and price."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record
-from lexbench.core.text import join_first_few
+from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line, best_displayed_value, interval_texts, value_entry
 from lexbench.report.notes import language_sentences, note_text, notes_text, why_all_alike
 from lexbench.report.rivals import method_name
 from lexbench.report.titles import table_caption
-from lexbench.report.wording import floor_text, format_ratio, format_record_value, format_signed
+from lexbench.report.wording import floor_text, format_ratio, format_record_value, format_signed, metric_label
+from lexbench.stats.differences import Differences
 from lexbench.stats.gain import NllDrop
 from lexbench.stats.headline import Headline, HeadlineRow
 from lexbench.stats.notes import NoteKind
-from lexbench.stats.summaries import Summary
+from lexbench.stats.summaries import SummaryValue
+from lexbench.stats.tables import Table
 
 HEADLINE_MEANING = (
     "Gain: loss of {base} at the first length minus loss of the method at the second, on the same targets; "
@@ -45,6 +47,54 @@ def headline_sentences(found: Headline) -> list[str]:
 def headline_sentence(found: Headline) -> str:
     """All sentences in a line."""
     return " ".join(headline_sentences(found))
+
+
+def first_sentences(found: Headline, compared: Differences, keys: Sequence[Table]) -> list[str]:
+    """Sentences on what the first figure of a report shows: texts, keys, and what cutting the text gives.
+
+    Args:
+        found: the headline.
+        compared: paired differences of its losses to the unmodified model.
+        keys: of keys copied whole, and chosen or reached; none: nothing is said of keys.
+    """
+    gains = headline_sentences(found)[0]
+    if found.unspoken:
+        return [gains]
+    here = {row: each for (row, length), each in compared.entries.items() if length == found.longest}
+    told = {row: -(each.difference or 0.0) for row, each in here.items() if each.significant}
+    better = sorted((row for row, gain in told.items() if gain > 0), key=told.__getitem__)
+    if not any(row.gains for row in found.rows):
+        gains = f"Cutting the text to {found.inside:,} tokens is not beaten: {gains[:1].lower()}{gains[1:]}"
+    return [_better_texts(found, better, told, len(here)), *_keys_found(found, keys, better[-1:]), gains]
+
+
+def _better_texts(found: Headline, better: Sequence[MethodKey], gains: Mapping[MethodKey, float], compared: int) -> str:
+    """How many methods predict the text better than the unmodified model at the longest length, and by how much."""
+    place = f"At {found.longest:,} tokens ({format_ratio(found.longest / found.table.cell.trained_length)})"
+    than = "predict the text better than the unmodified model does there"
+    if not better:
+        return f"{place} no method is shown to {than}."
+    sizes = " to ".join(f"{gains[row]:.3f} ({row})" for row in dict.fromkeys((better[0], better[-1])))
+    return f"{place} {len(better)} of {count_with_noun(compared, 'method')} {than}: by {sizes} nats per token."
+
+
+def _keys_found(found: Headline, keys: Sequence[Table], best_in_text: Sequence[MethodKey]) -> Iterator[str]:
+    """Keys copied whole, and chosen or reached: of the best method, the best in text, and the unmodified model."""
+    known: dict[MethodKey, list[float]] = {}
+    for row in keys[0].methods if keys else ():
+        records = [table.entries.get((row, found.longest)) for table in keys]
+        values = [each.value for each in records if each is not None and each.value is not None]
+        known |= {row: values} if len(values) == len(keys) else {}
+    if not known:
+        return
+    best = max(known, key=known.__getitem__)
+    said = {best: "", **dict.fromkeys(best_in_text, ", the best in text,"), BASELINE_METHOD: ""}
+    n = max(each.n for each in keys[0].at(found.longest))
+    words = [metric_label(table.metric, table.cell.task_name).partition(" (")[0] for table in keys]
+    counts = {row: [f"{n * value:.3g}" for value in known[row]] for row in said if row in known}
+    first = " and ".join(f"{count} {word}" for count, word in zip(counts.pop(best), words, strict=True))
+    rest = "".join(f"; {method_name(row)}{said[row]} {' and '.join(each)}" for row, each in counts.items())
+    yield f"Of {n} keys {method_name(best)}{said[best]} has {first}{rest}."
 
 
 def _gains(found: Headline) -> str:
@@ -141,7 +191,7 @@ def grid_of_headline(found: Headline) -> Grid:
                 if needles
                 else []
             ),
-            _price(row.price),
+            price_entry(row.price),
         ]
         for row in found.rows
     ]
@@ -218,7 +268,8 @@ def _gain(row: HeadlineRow, best: Sequence[str]) -> GridEntry:
     )
 
 
-def _price(each: Summary | None) -> GridEntry:
+def price_entry(each: SummaryValue | None) -> GridEntry:
+    """A price in loss."""
     if each is None:
         return EMPTY_ENTRY
     if each.value is None:

@@ -26,7 +26,7 @@ from lexbench.report.wording import format_record_value, format_signed, metric_l
 from lexbench.stats.differences import Differences
 from lexbench.stats.floors import at_floor
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
-from lexbench.stats.summaries import Summary
+from lexbench.stats.summaries import SummaryValue
 from lexbench.stats.tables import Table
 
 FONT_SIZE_CHOICES = (
@@ -70,7 +70,7 @@ def paper_latex(
     digits: int | None = None,
     highlight: Collection[str] = (),
     starred: Collection[Star] = (),
-    prices: Mapping[str, Mapping[MethodKey, Summary]] = MappingProxyType({}),
+    prices: Mapping[str, Mapping[MethodKey, SummaryValue]] = MappingProxyType({}),
 ) -> str:
     """A `tabular` at most `width` inches wide: a block for each table, methods down, lengths across, best values bold.
 
@@ -188,7 +188,7 @@ def _rows(
     return rows
 
 
-def _price_cell(price: Summary | None, digits: int | None) -> TableCell:
+def _price_cell(price: SummaryValue | None, digits: int | None) -> TableCell:
     """A price in the table's unit, nats or points; empty where there is none."""
     if price is None or price.value is None:
         return TableCell("--" if price else "")

@@ -1,4 +1,4 @@
-"""The tables of a report as grids and pages: values, parts, paired differences, context gain, collapse by position."""
+"""The tables of a report as grids and sheets: values, parts, paired differences, context gain, collapse by position."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import SERVER_KERNEL, Record
 from lexbench.core.text import join_first_few
 from lexbench.report.abilities import ability_sentence
-from lexbench.report.formats import grid_markdown, markdown_heading
+from lexbench.report.formats import sheet_markdown, sheet_text
 from lexbench.report.grid import (
     EMPTY_ENTRY,
     TRUNCATION_NOTE,
@@ -32,11 +32,11 @@ from lexbench.report.notes import (
     note_text,
     unchanged_prompts_sentence,
 )
+from lexbench.report.sheet import Block, Heading, Paragraph
 from lexbench.report.stopping import stopped_grid
 from lexbench.report.titles import differences_in_brackets, length_heading, table_caption
 from lexbench.report.wording import (
     difference_format,
-    escape_markdown,
     format_record_value,
     format_signed,
     found_words,
@@ -61,19 +61,19 @@ DIFFERENCES_LEGEND = """\
 Each entry is a method's value minus the baseline's over the same samples: NLL in nats per token, weighted by tokens as
 in the tables of the report; scores in points, hundredths of the score. The baseline's row holds its own values.
 Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over documents, of answers that are right or
-wrong recovered variances (MOVER). An interval without width: at this precision, all pairs differ equally. `*`:
+wrong recovered variances (MOVER). An interval without width: at this precision, all pairs differ equally. *:
 significant at 0.05, two-sided, by sign flips over documents or haystacks and by a test for skewed differences, after
 Holm's correction over the methods and lengths of a table. A difference between two values at their floor, or at the
 ceiling, is never starred.
 """
 GAIN_LEGEND = """\
 Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more
-context helps. *hurts from*: the first length that is worse than the one before it, by an interval wholly below zero,
+context helps. Hurts from: the first length that is worse than the one before it, by an interval wholly below zero,
 uncorrected for the number of lengths.
 """
 LENGTH_EFFECT_LEGEND = """\
 Score at this length over the score at the shortest one, minus 1, on the same questions: 0 where only the distance grows
-and the model does not mind it, -100 % where nothing is left. *At its floor*: the score at the shortest length has an
+and the model does not mind it, -100 % where nothing is left. At its floor: the score at the shortest length has an
 interval that reaches chance.
 """
 SERVER_NOTE = (
@@ -86,18 +86,16 @@ NAME_OF_FLOOR = {"bigram": "counting word pairs", "unigram": "counting words", "
 """Models without context that a loss is compared with, in words."""
 COLLAPSE_LEGEND = """\
 In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
-which NLL stays more than 0.5 nats above that level, to the end; *never*: not within this length. Brackets hold 95 %
+which NLL stays more than 0.5 nats above that level, to the end; never: not within this length. Brackets hold 95 %
 intervals over resampled documents.
 """
 
 
-def setting_heading(table: Table) -> list[str]:
-    """Lines with the task, the model and what all cells share, above the tables of one setting."""
+def setting_heading(table: Table) -> list[Block]:
+    """Task, model and what all cells share, above the tables of one setting."""
     protocol, rest = table_caption(table).split("\n", 1)
-    return markdown_heading(
-        f"{table.cell.task} on {table.cell.model}{differences_in_brackets(table)}",
-        [f"Protocol: {protocol}.", f"{rest}."],
-    )
+    title = f"{table.cell.task} on {table.cell.model}{differences_in_brackets(table)}"
+    return [Heading(title), Paragraph(f"Protocol: {protocol}."), Paragraph(f"{rest}.")]
 
 
 def _heads(table: Table) -> list[str]:
@@ -265,17 +263,19 @@ def terminal_tables(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
     of_longbench = longbench_tables(finished.values())
     laid_out = {name for layout in of_longbench for name in layout.ids}
-    shown, told = [], set[str]()
     tables = headline_tables(each for name, each in finished.items() if name not in laid_out)
+    shown: list[Block] = []
+    told = set[str]()
     for table in tables:
         about = table_caption(table)  # of several metrics of the same cells once
-        lines = [table_headline(table), *([] if about in told else [about]), "", grid_markdown(table_grid(table))]
-        shown.append("\n".join(lines))
+        above = [] if about in told else about.splitlines()
+        shown.append(replace(table_grid(table), title=table_headline(table), above=above))
         told.add(about)
-    shown += [grid_markdown(longbench_grid(layout)) for layout in of_longbench]
+    shown += map(longbench_grid, of_longbench)
     stopped = [each for folder, ids in wanted.items() for each in read_stopped(folder) if each.cell in ids]
-    shown += [grid_markdown(stopped_grid(stopped))] if stopped else []
-    return "\n".join([*shown, *filter(None, [ability_sentence(tables)])])
+    shown += [stopped_grid(stopped)] if stopped else []
+    said = ability_sentence(tables)
+    return sheet_text([*shown, *([Paragraph(said)] if said else [])]).rstrip()
 
 
 def table_headline(table: Table) -> str:
@@ -336,14 +336,12 @@ def part_records(table: Table) -> list[Record]:
 
 def differences_page(found: Sequence[Differences]) -> str:
     """All paired differences of a report as Markdown."""
-    lines = [f"# Paired differences to {escape_markdown(found[0].baseline)}", "", DIFFERENCES_LEGEND]
-    shown: set[str] = set()
-    for each in found:
-        if each.table.setting not in shown:
-            lines += setting_heading(each.table)
-        shown.add(each.table.setting)
-        lines += [f"### {escape_markdown(each.table.metric)} ({each.unit})", "", grid_markdown(difference_grid(each))]
-    return "\n".join(lines)
+    blocks: list[Block] = [Heading(f"Paired differences to {found[0].baseline}", 1), Paragraph(DIFFERENCES_LEGEND)]
+    for each, before in zip(found, [None, *found], strict=False):
+        if before is None or before.table.setting != each.table.setting:
+            blocks += setting_heading(each.table)
+        blocks += [Heading(f"{each.table.metric} ({each.unit})", 3), difference_grid(each)]
+    return sheet_markdown(blocks)
 
 
 def difference_grid(found: Differences) -> Grid:
@@ -423,7 +421,7 @@ def gain_grid(table: Table, found: Sequence[Gain]) -> Grid:
         gains = [_gain(places.get((row, length)), shortest) for length in others]
         rows.append([row, level, *gains, str(hurts or "never")])
     known = list(filter(None, sizes))
-    below = [f"*Never*: {found_words(max(known), 'nll', 'a loss')} from one length to the next."] if known else []
+    below = [f"Never: {found_words(max(known), 'nll', 'a loss')} from one length to the next."] if known else []
     return Grid(head=["method", f"NLL at {shortest}", *_heads(table)[1:], "hurts from"], rows=rows, below=below)
 
 

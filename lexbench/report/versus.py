@@ -18,14 +18,14 @@ from lexbench.report.notes import language_sentences
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
 from lexbench.report.rivals import lead_grid, lead_sentences
+from lexbench.report.sheet import Figure, Heading, Paragraph, Remark, Sheet
 from lexbench.report.tables import headline_tables
-from lexbench.report.wording import escape_markdown
 from lexbench.stats.differences import Differences, leads, with_sign
 from lexbench.stats.floors import language_not_learned
 from lexbench.stats.headline import build_headlines
 from lexbench.stats.notes import Note
 from lexbench.stats.rescore import samples_by_cell
-from lexbench.stats.summaries import Summary, method_prices
+from lexbench.stats.summaries import SummaryValue, method_prices
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.store import Store
 
@@ -76,25 +76,17 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
     out.mkdir(parents=True, exist_ok=True)
     files = tuple(out / f"versus{suffix}" for suffix in (".md", ".svg", ".pdf", ".tex"))
     with mpl.rc_context(MATPLOTLIB_STYLE):
-        figure = paper.paper_figure(
-            shown, paper.WIDTH_INCHES_OF_SIZE["page"], [str(mine)], {name: _minus(each) for name, each in found.items()}
-        )
+        compared = {name: _over_method(each) for name, each in found.items()}
+        figure = paper.paper_figure(shown, paper.WIDTH_INCHES_OF_SIZE["page"], [str(mine)], compared)
         for file in files[1:3]:
             save_figure_as(figure, file)
-    about = [formats.grid_markdown(headline.grid_of_headline(each)) for each in build_headlines(every, samples)]
-    title = f"{mine} against others on {shown[0].cell.model}"
-    lines = [
-        f"# {escape_markdown(title)}",
-        "",
-        "![](versus.svg)",
-        "",
-        *(f"- {escape_markdown(each)}" for each in said),
-        "",
-    ]
-    write_text(files[0], "\n".join([*lines, *map(formats.grid_markdown, grids), *about]).rstrip() + "\n")
+    title = Heading(f"{mine} against others on {shown[0].cell.model}", 1)
+    about = map(headline.grid_of_headline, build_headlines(every, samples))
+    page: Sheet = [title, Figure("versus.svg", title.text), *map(Remark, said), *grids, *about]
+    write_text(files[0], formats.sheet_markdown(page))
     prices = {table.name: method_prices(table, samples) for table in shown if table.metric == "nll" or table.scored}
     write_text(files[3], latex(shown, found, mine, prices))
-    return Versus("\n\n".join([plain_text(title), *map(plain_text, said), *map(formats.align_columns, grids)]), files)
+    return Versus(formats.sheet_text([title, *map(Paragraph, said), *grids]).rstrip(), files)
 
 
 def sentences(table: Table, found: Differences | None, mine: MethodKey) -> list[str]:
@@ -112,10 +104,9 @@ def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKe
     return replace(found, entries={place: replace(each, limit=silent) for place, each in found.entries.items()})
 
 
-def _minus(found: Differences) -> Differences:
-    """The others minus the method, as a figure draws them, of its leads."""
-    side = -(found.table.better or 1)
-    return replace(found, entries={place: with_sign(each, side) for place, each in found.entries.items()})
+def _over_method(found: Differences) -> Differences:
+    """The others over the method, above 0 where they are better, as a figure draws them, of its leads."""
+    return replace(found, entries={place: with_sign(each, -1) for place, each in found.entries.items()})
 
 
 def _why_silent(table: Table) -> Note | None:
@@ -156,7 +147,7 @@ def latex(
     shown: list[Table],
     found: Mapping[str, Differences],
     mine: MethodKey,
-    prices: Mapping[str, Mapping[MethodKey, Summary]],
+    prices: Mapping[str, Mapping[MethodKey, SummaryValue]],
 ) -> str:
     """A floating table of all methods by length, with prices; without intervals where it is too wide with them."""
     width, stars = paper.WIDTH_INCHES_OF_SIZE[LATEX_TABLE_WIDTH], paper_table.significant_places(found)

@@ -1,11 +1,8 @@
-"""Wording of reports: labels, escaped names, numbers in the unit of their metric."""
+"""Wording of reports: labels, and numbers in the unit of their metric."""
 
 import math
-import re
-from functools import lru_cache
 
 from lexbench.core.record import Record
-from lexbench.core.text import plain_text
 from lexbench.metrics import metric_named
 from lexbench.metrics.of_task import metric_of_task
 from lexbench.stats import metrics
@@ -25,27 +22,6 @@ def metric_label(metric: str | None, task: str | None = None) -> str:
 def direction_phrase(metric: str | None) -> str:
     """` (\u2191 better)`, ` (\u2193 better)`, or nothing where neither side is: said behind a metric's name."""
     return DIRECTION_PHRASES[metrics.better_direction(metric)]
-
-
-MARKDOWN_START_PATTERN = re.compile(r"[\\`*|~$&]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
-"""Starts of code, emphasis, tags, columns, mathematics, entities and links; `_` inside a word starts nothing, nor does
-`<` before a number."""
-
-
-def escape_markdown(text: object) -> str:
-    """`plain_text`, escaped for Markdown; a dollar becomes an entity, because some pages read two of them as
-    mathematics."""
-    return _escape_markdown(str(text))
-
-
-@lru_cache(maxsize=1 << 14)  # tables repeat their texts
-def _escape_markdown(text: str) -> str:
-    return MARKDOWN_START_PATTERN.sub(r"\\\g<0>", plain_text(text)).replace("\\$", "&#36;")
-
-
-def escape_link_text(text: object) -> str:
-    """A text `escape_markdown` for the brackets of a picture or a link."""
-    return escape_markdown(text).replace("[", "\\[").replace("]", "\\]")
 
 
 def format_ratio(ratio: float) -> str:

@@ -15,7 +15,7 @@ The second has a width at accuracies of 0 and 1, unlike resampling. Of two level
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -239,7 +239,7 @@ def split_gains_and_losses(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class SummaryValue:
     """One number that summarizes a method's curve, its 95 % interval, and the lengths it covers."""
 
     method: MethodKey
@@ -259,6 +259,36 @@ class Summary:
     """The longest judged length, which inf exceeds."""
     floor: float | None = None
     """The value that needs no model, in the same unit; None: not known."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A number that sums up a curve, and a column of leaderboards: what it means, and how it is made."""
+
+    name: str
+    definition: str
+    """What it is, exactly; T is the trained length."""
+    remark: str
+    """The same in a few words, which notes on the covered lengths follow."""
+    of: Callable[..., SummaryValue | None]
+    """Makes the value of a method; None where the metric has none."""
+    better: str = "neither"
+    """higher; metric: as of the metric; or neither."""
+    signed: bool = True
+    """Whether it is a difference, shown with its sign."""
+    digits: str = ""
+    """Format of its values where they are not in the metric's unit."""
+    sorting: int = 0
+    """Place among the summaries that rows are sorted by; 0: none of them."""
+
+    def direction(self, metric: int) -> int:
+        """1 where higher is better, -1 where lower, 0 where neither; `metric`: the same of the curve's metric."""
+        return {"higher": 1, "metric": metric}.get(self.better, 0)
+
+    @property
+    def label(self) -> str:
+        """Head of its column."""
+        return self.name.replace("_", " ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,17 +375,17 @@ class MethodCurves:
         estimate: Estimate | Note,
         notes: Sequence[Note] = (),
         p: float | None = None,
-    ) -> Summary:
+    ) -> SummaryValue:
         """A summary in nats or points; a note in place of the estimate is the reason for no value."""
         unit = "points" if self.scored else "nats per token"
         if isinstance(estimate, Note):
-            return Summary(method=row, name=name, value=None, unit=unit, notes=(estimate,))
+            return SummaryValue(method=row, name=name, value=None, unit=unit, notes=(estimate,))
         factor = 100.0 if self.scored else 1.0
         low, high = (None if end is None else factor * end for end in (estimate.low, estimate.high))
         told = (*notes, *(() if low is not None else (Note(NoteKind.TOO_FEW_CLUSTERS),)))
         kind, value = estimate.kind, factor * estimate.value + 0.0  # no -0.0
         ends: dict[str, Any] = {"value": value, "low": low, "high": high, "interval": kind}
-        return Summary(method=row, name=name, unit=unit, notes=told, p=p, **ends)
+        return SummaryValue(method=row, name=name, unit=unit, notes=told, p=p, **ends)
 
 
 def shared_lengths(table: Table) -> list[int]:

@@ -28,7 +28,7 @@ import numpy as np
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes
 from lexbench.core.method_key import MethodKey
-from lexbench.stats.combine import Summary, shared_lengths
+from lexbench.stats.combine import Summary, SummaryValue, shared_lengths
 from lexbench.stats.intervals import CONFIDENCE_LEVEL, Interval, resample_totals
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.records import run_folders
@@ -217,14 +217,8 @@ def qualities_at_cost(table: Table, costs: Mapping[str, Cost]) -> list[QualityAt
     ]
 
 
-def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[Summary]:
-    """Seconds and bytes per token of each method of a table, over the lengths at which all methods have value and cost.
-
-    seconds_per_token    at the longest of them: shorter ones hide what grows with length behind what does not; None
-                         where the cell was timed once
-    bytes_per_token      what a token of context adds: the rise of the peak from the shortest to the longest of them,
-                         over their difference; None where peaks were not counted cell by cell, or do not rise
-    """
+def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[SummaryValue]:
+    """`COST_SUMMARIES` of each method of a table, over the lengths at which all methods have a value and a cost."""
     every = qualities_at_cost(table, costs)
     having = {row: {each.length for each in every if each.method == row} for row in table.methods}
     valued = {row for row in table.methods if any(record.value is not None for record in table.of(row))}
@@ -232,14 +226,14 @@ def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[Summary]:
     found = []
     for row in table.methods:
         own = {each.length: each.cost for each in every if each.method == row and each.length in lengths}
-        found += [_seconds(row, own), _bytes(row, own)]
+        found += [each.of(row, own) for each in COST_SUMMARIES]
     return found
 
 
-def _seconds(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
+def _seconds(row: MethodKey, costs: Mapping[int, Cost]) -> SummaryValue:
     length = max(costs, default=0)
     rate = costs[length].rate if costs else None
-    blank = Summary(method=row, name="seconds_per_token", value=None, unit="seconds per token", notes=())
+    blank = SummaryValue(method=row, name="seconds_per_token", value=None, unit="seconds per token", notes=())
     if rate is None:
         why = Note(NoteKind.TIMED_ONCE, (length,)) if costs else Note(NoteKind.NO_SHARED_COST)
         return replace(blank, notes=(why,))
@@ -247,8 +241,8 @@ def _seconds(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
     return replace(blank, value=rate.value, low=ends.low, high=ends.high, interval=ends.kind, notes=notes)
 
 
-def _bytes(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
-    blank = Summary(method=row, name="bytes_per_token", value=None, unit="bytes per token", notes=())
+def _bytes(row: MethodKey, costs: Mapping[int, Cost]) -> SummaryValue:
+    blank = SummaryValue(method=row, name="bytes_per_token", value=None, unit="bytes per token", notes=())
     peaks = {length: cost.peak_bytes for length, cost in sorted(costs.items()) if cost.peak_bytes is not None}
     rises = [after - before for before, after in itertools.pairwise(peaks.values())]
     if len(costs) < 2:
@@ -266,3 +260,22 @@ def _bytes(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
         notes = Note(NoteKind.RISE, (first, last)), Note(NoteKind.BYTES_IN_ALL, (peaks[last], last))
         return replace(blank, value=(peaks[last] - peaks[first]) / (last - first), notes=notes)
     return replace(blank, notes=(Note(why),))
+
+
+COST_SUMMARIES = (
+    Summary(
+        "seconds_per_token",
+        "at the longest shared length, of at least two timed answers; none of a batch",
+        "what measuring took",
+        _seconds,
+        digits=".3g",
+    ),
+    Summary(
+        "bytes_per_token",
+        "memory per added token of context; none where it was not counted cell by cell, or does not rise",
+        "memory that a token of context adds",
+        _bytes,
+        digits=".0f",
+    ),
+)
+"""Costs, in the order of their columns."""

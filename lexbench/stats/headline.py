@@ -31,7 +31,7 @@ from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, adjust_by_holm
 from lexbench.stats.metrics import is_headline_score, is_token_loss
 from lexbench.stats.notes import Note
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
-from lexbench.stats.summaries import Summary, method_prices
+from lexbench.stats.summaries import SummaryValue, method_prices
 from lexbench.stats.tables import Table
 
 Samples = Mapping[str, Sequence[Sample]]
@@ -49,7 +49,7 @@ class HeadlineRow:
     """Whether the gain is claimed."""
     retrieval: Record | None
     """A mean over tasks as a record of accuracy."""
-    price: Summary | None
+    price: SummaryValue | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,24 +4,7 @@ Values are NLL in nats per token, averaged as nats (a perplexity is exp of a lev
 hundredths of a score. An area goes over all that a method answered; all that is compared with `none`, over what both
 did. A length has a value where the cell was measured and not refused; shared are the lengths at which
 every method has one (methods without any value aside). Trained length: T.
-
-    effective_length      the largest length up to which every measured length is within a margin of the level; inf:
-                          all are; 0: not even the shortest
-    collapse              the length from which on every measured length is beyond a rise from the level; inf: never
-    area                  mean height of the curve over log2(length / T) by trapezoids, over the shared lengths, and
-    area_beyond           over those from T on
-    price                 method - none on the same questions, inside T. Of a method that follows the length: set as for
-                          its longest length, at the longest length up to T with such a cell, what a deployment pays;
-                          where a factor follows and there is no such cell, it is not measured. Of any other: as
-                          price_local
-    price_local           the same, set for each length anew, mean of the shared lengths up to T: what Su's tables of
-                          length extrapolation show as the loss at the trained length; 0 by construction where the
-                          factor follows the length. Shown where any row follows it
-    context_gain          NLL at T (or the longest shared length below it) - NLL at the longest shared length, over the
-                          same targets; positive: context from beyond T helps
-    position_bias         score with the needle in the outer half of depths (below 1/4, from 3/4) - score in the inner
-                          one, mean of the shared lengths up to T; positive: lost in the middle; and
-    position_bias_beyond  of those beyond T
+`CURVE_SUMMARIES` defines each.
 
 **The level** at length L is what the unmodified model, `none`, reaches at its best measured length up to min(L, T). So
 a method that is worse everywhere never looks long; a model that falters inside its own trained length does not hand on
@@ -36,7 +19,7 @@ every difference at its worse and at its better end. A statistic that jumps has 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +31,7 @@ from lexbench.stats.combine import (
     Estimate,
     MethodCurves,
     Summary,
+    SummaryValue,
     combine_level_pairs,
     combine_levels,
     curves_of,
@@ -61,7 +45,7 @@ from lexbench.stats.pairs import Outcome, outcomes_of_samples, paired_difference
 from lexbench.stats.prices import setting_of
 from lexbench.stats.tables import Place, Table
 
-__all__ = ["Summary", "curve_summaries", "effective_lengths", "method_prices", "shared_lengths"]
+__all__ = ["SummaryValue", "curve_summaries", "effective_lengths", "method_prices", "shared_lengths"]
 
 EFFECTIVE_LENGTH_MARGIN_NATS = 0.1
 """Nats per token, a tenth of the perplexity: more than the noise of some dozens of paired documents, and about what
@@ -81,7 +65,7 @@ MARGIN_ROUNDING_SLACK = 1e-9
 """Slack of a comparison with a margin, in the metric's unit: a difference of exactly 0.1 is within 0.1."""
 
 
-def curve_summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Summary]:
+def curve_summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[SummaryValue]:
     """All methods of one table of NLL or of a score, method by method; none of other metrics.
 
     `samples` are those of each cell id. Names that make no sense for the metric are left out: context gain of scores,
@@ -90,32 +74,15 @@ def curve_summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> li
     if not metrics.is_token_loss(table.metric) and not table.scored:
         return []
     curves = curves_of(table, samples)
-    beyond = [length for length in curves.shared if length >= curves.trained]
-    biases = list(_position_biases(curves))
     whole = _losses(curves, 1.0)
     half = _losses(curves, COLLAPSE_SCORE_SHARE) if table.scored else whole
-    found = []
-    for row in table.methods:
-        found += [
-            _effective_length(
-                curves,
-                whole,
-                row,
-                EFFECTIVE_LENGTH_RULES[0],
-                EFFECTIVE_LENGTH_MARGIN_POINTS if table.scored else EFFECTIVE_LENGTH_MARGIN_NATS,
-            ),
-            _collapse(curves, half, row),
-            _mean_height(curves, row, "area", curves.shared, table.lengths),
-            _mean_height(curves, row, "area_beyond", beyond, [at for at in table.lengths if at >= curves.trained]),
-            _price(curves, samples, row),
-            *([_local_price(curves, row, "price_local")] if table.deployed or table.follows else []),
-            *([] if table.scored else [_context_gain(curves, samples, row)]),
-            *(each for each in biases if each.method == row),
-        ]
-    return found
+    biases = {(each.method, each.name): each for each in _position_biases(curves)}
+    view = _Summarised(curves, samples, whole, half, biases)
+    made = (each.of(view, row) for row in table.methods for each in CURVE_SUMMARIES)
+    return [each for each in made if each is not None]
 
 
-def method_prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[MethodKey, Summary]:
+def method_prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[MethodKey, SummaryValue]:
     """The price of each method of a table of NLL or of a score; `samples` are those of each cell id."""
     curves = curves_of(table, samples)
     return {row: _price(curves, samples, row) for row in table.methods}
@@ -123,7 +90,7 @@ def method_prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict
 
 def effective_lengths(
     table: Table, samples: Mapping[str, Sequence[Sample]], rule: str = "monotone", margin: float | None = None
-) -> list[Summary]:
+) -> list[SummaryValue]:
     """The effective length of each method by another rule or margin.
 
     Args:
@@ -217,11 +184,11 @@ def _interval_end(behind: Estimate, side: str) -> float:
 
 def _length_with_interval(
     row: MethodKey, name: str, judged: Judged, says: Callable[[str], float], notes: Sequence[Note]
-) -> Summary:
+) -> SummaryValue:
     """A length that a curve says with its values, its worse ends (`high`: far behind) and its better ones."""
     value, *ends = (says(side) for side in ("value", "high", "low"))
     low, high = (None, None) if any(map(math.isnan, ends)) else ends
-    return Summary(
+    return SummaryValue(
         method=row,
         name=name,
         value=value,
@@ -234,12 +201,12 @@ def _length_with_interval(
     )
 
 
-def _effective_length(curves: MethodCurves, losses: Losses, row: MethodKey, rule: str, margin: float) -> Summary:
+def _effective_length(curves: MethodCurves, losses: Losses, row: MethodKey, rule: str, margin: float) -> SummaryValue:
     # Against a level of 0 the loss is minus the score: 85.6 points or more are a loss of -85.6 or less.
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
     judged = _losses_by_length(curves, losses, row)
     if why := _why_no_level(curves, row, judged, slack):
-        return Summary(method=row, name="effective_length", value=None, unit="tokens", notes=(why,))
+        return SummaryValue(method=row, name="effective_length", value=None, unit="tokens", notes=(why,))
 
     def reach(side: str) -> float:
         reached = 0.0
@@ -264,13 +231,13 @@ def _effective_length(curves: MethodCurves, losses: Losses, row: MethodKey, rule
     return _length_with_interval(row, "effective_length", judged, reach, notes)
 
 
-def _collapse(curves: MethodCurves, losses: Losses, row: MethodKey) -> Summary:
+def _collapse(curves: MethodCurves, losses: Losses, row: MethodKey) -> SummaryValue:
     share, rise = (COLLAPSE_SCORE_SHARE, 0.0) if curves.scored else (1.0, COLLAPSE_RISE_NATS)
     judged = _losses_by_length(curves, losses, row)
     if why := _why_no_level(
         curves, row, judged, EFFECTIVE_LENGTH_MARGIN_POINTS / 100 if curves.scored else COLLAPSE_RISE_NATS
     ):
-        return Summary(method=row, name="collapse", value=None, unit="tokens", notes=(why,))
+        return SummaryValue(method=row, name="collapse", value=None, unit="tokens", notes=(why,))
 
     def begin(side: str) -> float:
         begins = math.inf
@@ -332,7 +299,9 @@ def _coverage_note(lengths: Sequence[int], of: Sequence[int]) -> Note:
     return Note(NoteKind.LENGTHS_FROM_TO, (len(lengths), len(of), lengths[0], lengths[-1]))
 
 
-def _mean_height(curves: MethodCurves, row: MethodKey, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
+def _mean_height(
+    curves: MethodCurves, row: MethodKey, name: str, lengths: Sequence[int], of: Sequence[int]
+) -> SummaryValue:
     if not curves.has_value(row):
         return curves.summary(row, name, Note(NoteKind.NO_VALUE))
     if len(lengths) < 2:
@@ -358,7 +327,7 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     return dict(zip(lengths, weights.tolist(), strict=True))
 
 
-def _price(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
+def _price(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> SummaryValue:
     """Method - none on the same questions: as deployed, where that was measured."""
     record = curves.table.price_of(row)
     if record is None and row in curves.table.follows:
@@ -375,7 +344,7 @@ def _price(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: M
     return _paired_price(curves, row, "price", sides, {record.length: 1.0}, Note(NoteKind.SETTING, setting))
 
 
-def _local_price(curves: MethodCurves, row: MethodKey, name: str) -> Summary:
+def _local_price(curves: MethodCurves, row: MethodKey, name: str) -> SummaryValue:
     """Method - none on the same questions, mean of the shared lengths up to the trained one."""
     weights = {length: 1 / len(curves.inside) for length in curves.inside}
     missing = [each for each in (BASELINE_METHOD, row) if not curves.has_value(each)]
@@ -397,7 +366,7 @@ def _paired_price(
     sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
     weights: Mapping[int, float],
     covers: Note,
-) -> Summary:
+) -> SummaryValue:
     """The weighted mean of the differences of several lengths, with its interval and p."""
     found = {length: question_gaps(*pair) for length, pair in sides.items()}
     if not all(found.values()):
@@ -438,7 +407,7 @@ def _pool_lengths(
     return pooled
 
 
-def _context_gain(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
+def _context_gain(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> SummaryValue:
     if not curves.has_value(row):
         return curves.summary(row, "context_gain", Note(NoteKind.NO_VALUE))
     if not curves.inside or curves.shared[-1] <= curves.trained:
@@ -459,7 +428,7 @@ def _context_gain(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]],
     return curves.summary(row, "context_gain", estimate, [Note(targets, (*ends, change.targets, change.left_out))])
 
 
-def _position_biases(curves: MethodCurves) -> Iterator[Summary]:
+def _position_biases(curves: MethodCurves) -> Iterator[SummaryValue]:
     """Inside the trained length and beyond it, where needles of any cell have depths."""
     parts: dict[tuple[MethodKey, int, bool], list[Outcome]] = {}
     for (row, length), group in curves.outcomes.items():
@@ -487,3 +456,106 @@ def _position_biases(curves: MethodCurves) -> Iterator[Summary]:
                 yield curves.summary(row, name, combine_levels(terms, True), [_coverage_note(lengths, of)])
             else:
                 yield curves.summary(row, name, Note(NoteKind.NO_SHARED_DEPTHS))
+
+
+@dataclass(frozen=True, eq=False)
+class _Summarised:
+    """A table's curves, and what several summaries need of them."""
+
+    curves: MethodCurves
+    samples: Mapping[str, Sequence[Sample]]
+    whole: "Losses"
+    """Losses against the level."""
+    half: "Losses"
+    """Losses against the share of the level at which a curve has collapsed."""
+    biases: Mapping[tuple[MethodKey, str], SummaryValue]
+
+    def effective_length(self, row: MethodKey) -> SummaryValue:
+        """By the usual rule and margin."""
+        margin = EFFECTIVE_LENGTH_MARGIN_POINTS if self.curves.scored else EFFECTIVE_LENGTH_MARGIN_NATS
+        return _effective_length(self.curves, self.whole, row, EFFECTIVE_LENGTH_RULES[0], margin)
+
+    def area(self, row: MethodKey, name: str, start: int = 0) -> SummaryValue:
+        """Of the shared lengths from a start on."""
+        lengths = ([at for at in of if at >= start] for of in (self.curves.shared, self.curves.table.lengths))
+        return _mean_height(self.curves, row, name, *lengths)
+
+
+CURVE_SUMMARIES = (
+    Summary(
+        "effective_length",
+        "the largest length up to which every measured length is within "
+        f"{EFFECTIVE_LENGTH_MARGIN_NATS} nats, or {EFFECTIVE_LENGTH_MARGIN_POINTS:g} points, of the level",
+        "up to it every length is",
+        _Summarised.effective_length,
+        better="higher",
+        sorting=3,
+    ),
+    Summary(
+        "collapse",
+        f"the first length from which every length is more than {COLLAPSE_RISE_NATS} nats above the level, or below "
+        "half of the level's distance above chance",
+        "from it on every length is",
+        lambda view, row: _collapse(view.curves, view.half, row),
+        better="higher",
+    ),
+    Summary(
+        "area",
+        "mean height of the curve over log2(length / T), by trapezoids, over all shared lengths",
+        "mean height of the curve over log2 of the length",
+        lambda view, row: view.area(row, "area"),
+        better="metric",
+        signed=False,
+        sorting=2,
+    ),
+    Summary(
+        "area_beyond",
+        "the same from T on",
+        "the same from the trained length on",
+        lambda view, row: view.area(row, "area_beyond", view.curves.trained),
+        better="metric",
+        signed=False,
+        sorting=1,
+    ),
+    Summary(
+        "price",
+        "how much worse texts of up to T tokens get when the method is set up for the longest length, as a deployment "
+        "is; of a method that does not follow the length, the mean over the shared lengths up to T",
+        "what the method changes up to the trained length, with the factor of its longest length",
+        lambda view, row: _price(view.curves, view.samples, row),
+        better="metric",
+    ),
+    Summary(
+        "price_local",
+        "the same, set for each length anew, mean of the shared lengths up to T, as in Su's tables: 0 by construction "
+        "where the factor follows the length",
+        "the same with the factor of each length",
+        lambda view, row: _local_price(view.curves, row, "price_local") if _follows_length(view.curves.table) else None,
+        better="metric",
+    ),
+    Summary(
+        "context_gain",
+        "NLL at T (or the longest below) - NLL at the longest shared length, same targets: positive if context helps",
+        "NLL at the first length minus NLL at the second",
+        lambda view, row: None if view.curves.scored else _context_gain(view.curves, view.samples, row),
+    ),
+    Summary(
+        "position_bias",
+        "score with the needle in the outer half of depths (below 1/4, from 3/4) - in the inner half, mean of the "
+        "shared lengths up to T: positive is lost in the middle",
+        "needle in the outer half of depths minus needle in the inner half, up to the trained length",
+        lambda view, row: view.biases.get((row, "position_bias")),
+    ),
+    Summary(
+        "position_bias_beyond",
+        "the same beyond T",
+        "the same beyond the trained length",
+        lambda view, row: view.biases.get((row, "position_bias_beyond")),
+    ),
+)
+"""Summaries of a curve, in the order of their columns."""
+
+
+def _follows_length(table: Table) -> bool:
+    """Whether the factor of a row follows the length, or a row is set as one that does for its longest."""
+    return bool(table.deployed or table.follows)

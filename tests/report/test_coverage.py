@@ -21,7 +21,7 @@ from lexbench.stats import pairs
 from lexbench.stats.combine import combine_levels, group_levels, split_gains_and_losses
 from lexbench.stats.intervals import cluster_bootstrap, wilson_interval
 from lexbench.stats.pairs import Outcome, outcomes_of_samples, paired_difference
-from lexbench.stats.summaries import Summary, curve_summaries
+from lexbench.stats.summaries import SummaryValue, curve_summaries
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
@@ -115,7 +115,7 @@ def haystacks(rng: np.random.Generator) -> Made:
 class Simulated:
     """All runs' summaries, and what is true of them."""
 
-    found: list[dict[tuple[str, str], Summary]]
+    found: list[dict[tuple[str, str], SummaryValue]]
     truth: Truth
 
     def hits(self, place: tuple[str, str]) -> int:

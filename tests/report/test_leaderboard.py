@@ -593,7 +593,12 @@ def test_html_is_one_page_without_scripts_or_requests(nasty: Path) -> None:
     shown = Rendered.of(page)
     assert not {"script", "link", "img", "iframe", "a", "form"} & set(shown.tags)
     assert "default-src 'none'" in page and page.startswith("<!doctype html>")
-    assert shown.headings == [f"passkey {NASTY} on lexlet: accuracy", "Published: yarn-2"]
+    assert shown.headings == [
+        "lexlet at 1,024 tokens, 4x its trained length",
+        "By length",
+        f"passkey {NASTY} on lexlet: accuracy",
+        "Published: yarn-2",
+    ]
     assert NASTY in [row[0] for row in shown.rows]
     assert f"refused: {NASTY}" in shown.everything
 

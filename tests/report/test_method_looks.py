@@ -194,7 +194,7 @@ def test_a_method_worse_than_the_baseline_leaves_the_axis_with_an_arrow(tmp_path
     with drawn() as figures:
         over_length.plot_over_length(table, tmp_path / "a")
     [axes] = figures[0].axes
-    assert axes.get_ylim()[1] == pytest.approx(3.2, abs=0.2)  # min(worst) + 1 above 2.0 is 3.0
+    assert axes.get_ylim()[0] == pytest.approx(3.2, abs=0.2)  # min(worst) + 1 above 2.0 is 3.0
     labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
     assert labels == ["unmodified (none)", "ntk", "pi", "yarn", "leaves the axis"]
 

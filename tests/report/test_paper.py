@@ -42,7 +42,7 @@ def test_a_figure_is_as_wide_as_its_column_and_has_a_panel_a_task(size: str, col
     titles = [" ".join(axes.get_title(loc="left").split()) for axes in made.axes]
     assert titles[1] == "Find one random number in repeated noise (passkey, lexlet)" and len(titles) == 2
     labels = [" ".join(axes.get_ylabel().split()) for axes in made.axes]
-    assert labels == ["NLL (nats per token) (\u2193 better)", "copied whole (\u2191 better)"]
+    assert labels == ["NLL (nats per token) (\u2191 better)", "copied whole (\u2191 better)"]
     assert len({round(axes.get_position().x0, 2) for axes in made.axes}) == columns
     [legend] = made.legends
     shown = [each.get_text() for each in legend.get_texts()]

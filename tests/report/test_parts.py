@@ -137,7 +137,7 @@ def test_a_terminal_shows_the_whole(tmp_path: Path) -> None:
     found = example()
     keep(tmp_path, found)
     page = terminal_tables([(tmp_path, [each.cell.id for each in found])])
-    assert formats.grid_markdown(table_grid(table_of(*found))) in page
+    assert formats.sheet_text([table_grid(table_of(*found))]).rstrip() in page
     assert SHORT not in page
 
 

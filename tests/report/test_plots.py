@@ -379,10 +379,11 @@ def test_a_figure_decides_by_paired_differences_and_has_levels_beside_them() -> 
     samples = {each.cell.id: each.samples for each in found}
     left, right = over_length_figure(table, paired_differences(table, samples)).axes
     points = {float(np.asarray(line.get_xdata())[0]): line for line in left.lines if np.size(line.get_xdata()) == 1}
-    assert {at: float(np.asarray(line.get_ydata())[0]) for at, line in points.items()} == pytest.approx({1: 0, 2: -0.5})
+    assert {at: float(np.asarray(line.get_ydata())[0]) for at, line in points.items()} == pytest.approx({1: 0, 2: 0.5})
     faces = {at: line.get_markerfacecolor() for at, line in points.items()}
     assert faces[1.0] == "white" != faces[2.0]  # of 2^8 flips two are as far: 2 comparisons * 2 / 256 < 0.05
-    assert "\u2193 better" in left.get_ylabel() and "\u2193 better" in right.get_ylabel()
+    assert "better than the unmodified model by: nats" in " ".join(left.get_ylabel().split())
+    assert "\u2191 better" in right.get_ylabel() and right.yaxis_inverted()  # less loss is higher up
     for axes in (left, right):  # bars, and no band beside them
         assert not any(isinstance(each, PolyCollection) for each in axes.collections)
 

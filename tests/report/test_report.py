@@ -39,8 +39,8 @@ def test_the_page_links_what_it_wrote_and_says_what_is_missing(tmp_path: Path) -
         str(f.relative_to(page.parent)) for f in page.parent.rglob("*.*") if f.name not in (page.name, "first.json")
     )
     assert "3 cells, 1 of them refused" in text
-    assert "**Unfinished, not shown:** yarn passkey at 256." in text
-    assert f"**Not readable:** cell {damaged}" in text
+    assert "**Unfinished, not shown: yarn passkey at 256." in text
+    assert f"**Not readable: cell {damaged}" in text
     assert "refused: passkey needs at least 145 tokens" in text
     assert "Protocol: passkey of 5 digits in noise" in text
 

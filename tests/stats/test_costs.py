@@ -14,7 +14,7 @@ from lexbench.core.method_key import parse_label
 from lexbench.report.notes import notes_text
 from lexbench.stats.costs import Cost, cost_summaries, load_costs, merge_batches, qualities_at_cost
 from lexbench.stats.records import load_cells as load_records
-from lexbench.stats.summaries import Summary
+from lexbench.stats.summaries import SummaryValue
 from lexbench.stats.tables import Table, build_tables
 from tests.report.fake_run import fake_cells, keep
 
@@ -45,7 +45,7 @@ def run(folder: Path, own_peak: bool) -> tuple[Table, dict[str, Cost]]:
     return table, load_costs([folder])
 
 
-def by_method(found: list[Summary], name: str) -> dict[str, Summary]:
+def by_method(found: list[SummaryValue], name: str) -> dict[str, SummaryValue]:
     return {str(each.method): each for each in found if each.name == name}
 
 

@@ -14,7 +14,7 @@ from lexbench.report.formats import grid_markdown
 from lexbench.report.headline import grid_of_headline, headline_sentence
 from lexbench.report.notes import notes_text
 from lexbench.stats.headline import Headline, build_headlines
-from lexbench.stats.summaries import Summary, curve_summaries
+from lexbench.stats.summaries import SummaryValue, curve_summaries
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
@@ -321,7 +321,7 @@ def test_without_a_length_beyond_or_within_the_trained_one_there_is_no_headline(
     assert build_headlines(*read(text("none", 512, 3.5), text("none", 1024, 3.4))) == []
 
 
-def price(name: str, *cells: FinishedCell) -> dict[str, Summary]:
+def price(name: str, *cells: FinishedCell) -> dict[str, SummaryValue]:
     [table], samples = read(*cells)[0][:1], read(*cells)[1]
     return {str(each.method): each for each in curve_summaries(table, samples) if each.name == name}
 

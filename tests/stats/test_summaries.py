@@ -17,7 +17,7 @@ from lexbench.stats.combine import Level, combine_level_pairs, combine_levels, g
 from lexbench.stats.intervals import Interval, cluster_bootstrap
 from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.rescore import samples_by_cell
-from lexbench.stats.summaries import Summary, curve_summaries, effective_lengths, shared_lengths
+from lexbench.stats.summaries import SummaryValue, curve_summaries, effective_lengths, shared_lengths
 from lexbench.stats.tables import Table, build_tables
 from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells
@@ -63,7 +63,7 @@ def table_of(curves: Mapping[str, Curve], metric: str = "nll", n: int = 40) -> t
     return table, {each.cell.id: each.samples for each in made}
 
 
-def found(curves: Mapping[str, Curve], name: str, metric: str = "nll", n: int = 40) -> dict[str, Summary]:
+def found(curves: Mapping[str, Curve], name: str, metric: str = "nll", n: int = 40) -> dict[str, SummaryValue]:
     """The summary of one name of each method."""
     every = curve_summaries(*table_of(curves, metric, n))
     return {str(each.method): each for each in every if each.name == name}
@@ -540,7 +540,7 @@ def with_depths(scores: Mapping[int, Sequence[float]], method: str = "none") -> 
     return made
 
 
-def biases(made: Sequence[FinishedCell]) -> dict[str, Summary]:
+def biases(made: Sequence[FinishedCell]) -> dict[str, SummaryValue]:
     table = next(each for each in build_tables(made) if each.metric == "accuracy")
     every = curve_summaries(table, {each.cell.id: each.samples for each in made})
     return {each.name: each for each in every if each.name.startswith("position_bias") and str(each.method) == "none"}

@@ -16,6 +16,7 @@ from lexbench.core.record import Sample
 from lexbench.report import formats
 from lexbench.report import tables as report_tables
 from lexbench.report.formats import markdown_columns
+from lexbench.report.sheet import Heading, Paragraph
 from lexbench.report.tables import setting_heading, table_grid, terminal_tables
 from lexbench.report.titles import differences_of, length_heading, table_caption
 from lexbench.report.wording import format_record_value, format_share
@@ -124,7 +125,7 @@ def test_tables_are_told_apart_by_the_fewest_fields_that_readers_know() -> None:
         "backend.name hf, seed 1",
     ]
     heading, *_ = setting_heading(found[0])
-    assert heading == f"## passkey on lexlet ({differences_of(found[0])})"
+    assert heading == Heading(f"passkey on lexlet ({differences_of(found[0])})")
 
 
 def test_the_protocol_and_what_cells_share_stand_above() -> None:
@@ -157,12 +158,10 @@ def test_a_text_that_only_this_machine_has_is_said_so(name: str, corpus: str) ->
 
 def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:
     [table] = build_tables([passkey("none", 256, 1)])
-    assert "\n".join(setting_heading(table)).split("\n") == [
-        "## passkey on lexlet",
-        "",
-        "Protocol: passkey of 5 digits in noise, strict: the key comes first, greedy, BOS.  ",
-        "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256.",
-        "",
+    assert setting_heading(table) == [
+        Heading("passkey on lexlet"),
+        Paragraph("Protocol: passkey of 5 digits in noise, strict: the key comes first, greedy, BOS."),
+        Paragraph("4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256."),
     ]
 
 

@@ -16,6 +16,7 @@ from lexbench.parts.kv.divergence import DivergenceLevel, judge_divergence, leve
 from lexbench.parts.kv.methods.kv import Kv
 from lexbench.report import formats
 from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line
+from lexbench.report.sheet import Paragraph
 from lexbench.store.format import FinishedCell
 
 DEFAULT_MARGIN_NATS = 0.01
@@ -82,12 +83,11 @@ def page(rows: Sequence[KvRow], about: Cell, model: Model, lengths: Sequence[int
         lengths: in tokens.
         margin: nats of a certificate; None: without one.
     """
-    texts = [formats.grid_markdown(_divergences(rows, about, model, lengths))]
-    if any(row.retrievals for row in rows):
-        texts.append(formats.grid_markdown(_retrieval(rows, lengths)))
-    if margin is not None:
-        texts += [formats.grid_markdown(_certificate(rows, length, margin)) for length in lengths]
-    return "\n".join([sentence(rows, model, lengths, margin or DEFAULT_MARGIN_NATS), "", *texts])
+    grids = [_divergences(rows, about, model, lengths)]
+    grids += [_retrieval(rows, lengths)] if any(row.retrievals for row in rows) else []
+    grids += [_certificate(rows, length, margin) for length in lengths] if margin is not None else []
+    said = sentence(rows, model, lengths, margin or DEFAULT_MARGIN_NATS)
+    return formats.sheet_markdown([Paragraph(said), *grids])
 
 
 def sentence(rows: Sequence[KvRow], model: Model, lengths: Sequence[int], margin: float) -> str:

@@ -1,4 +1,4 @@
-"""A comparison as Markdown and as plain data, and the command that prints it."""
+"""A comparison as a sheet and as plain data, and the command that prints it."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.text import join_first_few, plain_text
+from lexbench.core.text import join_first_few
 from lexbench.report import formats
 from lexbench.report.grid import Grid, Line, difference_entry
 from lexbench.report.notes import SAME_ATTENTION_WORDS, difference_notes, note_text
+from lexbench.report.sheet import Block, Heading, Paragraph, Remark
 from lexbench.report.verdicts import verdict_text
-from lexbench.report.wording import escape_markdown, format_metric_value, format_p_value, format_ratio, metric_format
+from lexbench.report.wording import format_metric_value, format_p_value, format_ratio, metric_format
 from lexbench.stats.compare import Comparison, LengthComparison, TaskComparison, cell_name, compare_runs
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_factor, display_unit
@@ -19,7 +20,7 @@ from lexbench.stats.metrics import display_factor, display_unit
 COMPARISON_LEGEND = f"""\
 B minus A over the same questions. Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over
 documents, of answers that are right or wrong recovered variances (MOVER). p: two-sided, by sign flips over
-documents or haystacks and a test for skewed differences, after Holm's correction over all lengths and tasks below; `*`:
+documents or haystacks and a test for skewed differences, after Holm's correction over all lengths and tasks below; *:
 up to {SIGNIFICANCE_LEVEL}, and an interval without 0.
 """
 
@@ -49,42 +50,38 @@ def compared_runs(
 
 def comparison_markdown(found: Comparison) -> str:
     """The verdict on each task, with a table by length."""
-    lines = ["# B against A", "", f"- A: {escape_markdown(found.a)}", f"- B: {escape_markdown(found.b)}"]
-    lines += [f"- {escape_markdown(change)}" for change in _changed_settings_lines(found)]
-    lines += ["", COMPARISON_LEGEND]
-    for task in found.tasks:
-        lines += _section(task)
-    for side, cells in (("A", found.only_a), ("B", found.only_b)):
-        if cells:
-            lines.append(f"Only in {side}: {escape_markdown(join_first_few([*map(cell_name, cells)], 3))}.  ")
-    lines += [f"Not readable: {escape_markdown(problem)}.  " for problem in found.problems]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _changed_settings_lines(found: Comparison) -> Iterator[str]:
-    """Describe the settings that differ between both sides."""
-    if not found.changes:
-        yield "nothing else differs that is recorded"
-    for each in found.changes:
-        yield f"{plain_text(each.name)}: A {plain_text(each.one)}, B {plain_text(each.other)}"
+    changes = [f"{each.name}: A {each.one}, B {each.other}" for each in found.changes]
+    sides = [f"A: {found.a}", f"B: {found.b}", *(changes or ["nothing else differs that is recorded"])]
+    left = [
+        f"Only in {side}: {join_first_few([*map(cell_name, cells)], 3)}."
+        for side, cells in (("A", found.only_a), ("B", found.only_b))
+        if cells
+    ]
+    sheet = [
+        Heading("B against A", 1),
+        *map(Remark, sides),
+        Paragraph(COMPARISON_LEGEND),
+        *(block for task in found.tasks for block in _section(task)),
+        *map(Remark, [*left, *(f"Not readable: {problem}." for problem in found.problems)]),
+    ]
+    return formats.sheet_markdown(sheet)
 
 
 def _task_name(task: TaskComparison) -> str:
     return f"{task.task} on {task.corpus}" if task.corpus else task.task
 
 
-def _section(task: TaskComparison) -> list[str]:
+def _section(task: TaskComparison) -> list[Block]:
     """One task: its verdict, its table, its notes."""
-    metric = task.metric or ""
-    title = f"## {escape_markdown(_task_name(task))}" + (
-        f", {escape_markdown(metric)} ({display_unit(metric)})" if metric else ""
-    )
+    metric = f", {task.metric} ({display_unit(task.metric)})" if task.metric else ""
     seeds = len({entry.seed for entry in task.entries}) > 1
     head = ["length", "A", "B", "B - A", "p (Holm)", "pairs"]
-    grid = Grid(head=head, rows=[_row(task, entry, seeds) for entry in task.entries])
     said = verdict_text(task)
-    verdict = escape_markdown(f"{said[:1].upper()}{said[1:]}.")
-    return [title, "", f"**{verdict}**", "", formats.grid_markdown(grid)]
+    return [
+        Heading(f"{_task_name(task)}{metric}"),
+        Paragraph(f"{said[:1].upper()}{said[1:]}.", strong=True),
+        Grid(head=head, rows=[_row(task, entry, seeds) for entry in task.entries]),
+    ]
 
 
 def _row(task: TaskComparison, entry: LengthComparison, seeds: bool) -> Line:

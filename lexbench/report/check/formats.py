@@ -23,7 +23,7 @@ from lexbench.report.check.text import (
     verdict_numbers,
 )
 from lexbench.report.notes import change_text, note_text
-from lexbench.report.wording import escape_markdown
+from lexbench.report.sheet import Heading
 from lexbench.stats.alterations import Alteration
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_factor, display_unit
@@ -78,7 +78,7 @@ def check_command(
             raise
         said = f"NOT COMPARABLE: {plain_text(error)}"
         if markdown_file is not None:
-            write_text(markdown_file, f"## lexbench check: {escape_markdown(said)}\n")
+            write_text(markdown_file, formats.sheet_markdown([Heading(f"lexbench check: {said}")]))
         return f"{said}\n{annotation('error', 'lexbench check', said)}", 2
     if junit_file is not None:
         write_bytes(junit_file, junit_xml(found))
@@ -121,7 +121,7 @@ def github_annotations(found: Check) -> list[str]:
 
 def annotation(kind: str, title: str, note: str) -> str:
     """A workflow command of GitHub Actions; kind: error, warning or notice."""
-    return f"::{kind} title={_property(title)}::{_data(note)}"
+    return f"::{kind} title={_property(title)}::{_data(plain_text(note))}"
 
 
 def _data(message: str) -> str:
@@ -163,7 +163,7 @@ def junit_xml(found: Check) -> bytes:
     for altered in found.altered:
         case = {"name": f"attention of {altered.method}", "classname": f"{altered.model}.attention"}
         element = SubElement(suite, "testcase", {key: plain_text(text) for key, text in case.items()})
-        SubElement(element, "failure", {"message": alteration_text(altered), "type": "changed"})
+        SubElement(element, "failure", {"message": plain_text(alteration_text(altered)), "type": "changed"})
     written: bytes = tostring(page, encoding="utf-8", xml_declaration=True)
     return written
 

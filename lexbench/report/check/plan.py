@@ -9,6 +9,7 @@ from lexbench.core.record import Cell
 from lexbench.core.text import count_with_noun, plain_text
 from lexbench.report import formats
 from lexbench.report.grid import Grid, Line
+from lexbench.report.sheet import Block, Paragraph, Remark
 from lexbench.report.wording import format_metric_value, short_unit
 from lexbench.stats import baseline
 from lexbench.stats.cell_outcomes import CellOutcomes
@@ -78,10 +79,12 @@ def update_text(folders: Sequence[Path], file: Path, tolerances: Mapping[str, fl
     head = (
         f"{file}: {count_with_noun(len(written.cells), 'cell')}, {refused} of them refused, {file.stat().st_size} bytes"
     )
-    return "\n".join([head, "", _plan_table(plan).rstrip(), "", *_plan_notes(plan)]) if plan else head
+    sheet: list[Block] = [Paragraph(head)]
+    sheet += [_plan_grid(plan), *map(Remark, _plan_notes(plan))] if plan else []
+    return formats.sheet_text(sheet).rstrip()
 
 
-def _plan_table(plan: Sequence[PlannedComparison]) -> str:
+def _plan_grid(plan: Sequence[PlannedComparison]) -> Grid:
     """The smallest loss that is found, a row a task and method, a column a length."""
     lengths = sorted({each.cell.length for each in plan})
     rows: dict[str, dict[int, str]] = {}
@@ -90,7 +93,7 @@ def _plan_table(plan: Sequence[PlannedComparison]) -> str:
         name = f"{each.cell.task} {each.metric}{short_unit(each.metric)}: {each.cell.method}{seed}"
         rows.setdefault(name, {})[each.cell.length] = "none" if each.smallest is None else f"{each.smallest:.2g}"
     made: list[Line] = [[name, *(found.get(length, "") for length in lengths)] for name, found in rows.items()]
-    return formats.grid_markdown(Grid(head=["smallest loss found", *map(str, lengths)], rows=made), plain_text)
+    return Grid(head=["smallest loss found", *map(str, lengths)], rows=made)
 
 
 def _plan_notes(plan: Sequence[PlannedComparison]) -> list[str]:

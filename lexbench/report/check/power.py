@@ -11,6 +11,7 @@ from lexbench.report import formats
 from lexbench.report.check.check import check_runs, tolerances_of
 from lexbench.report.grid import Grid
 from lexbench.report.notes import note_text
+from lexbench.report.sheet import Paragraph
 from lexbench.report.wording import metric_format, short_unit
 from lexbench.stats.certificates import Proof, clusters_to_prove, fixed_test_clusters
 from lexbench.stats.metrics import display_factor
@@ -19,13 +20,13 @@ from lexbench.stats.regressions import Verdict
 MAX_SIMULATED_CLUSTERS = 4000
 """Clusters beyond which no deployment is simulated."""
 POWER_TABLE_NOTES = f"""\
-Clusters are documents or haystacks; with one question each, they are n. `8 x 4` are 8 clusters of about 4 questions:
+Clusters are documents or haystacks; with one question each, they are n. 8 x 4 are 8 clusters of about 4 questions:
 for such clusters n is 4 times as many. certify: after so many, half and nine tenths of 500 simulated deployments like
 the pilot are proven, at 5 %; those of scores stop by themselves, of nats run so many at once. fixed: clusters of a test
 at one fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it. How
 much clusters differ is known from the pilot's number of them alone: plans take the upper end of the variance's 80 %
 interval, so after a short pilot they are larger than what check says, and a longer pilot makes them smaller.
-`>{MAX_SIMULATED_CLUSTERS}`: not within {MAX_SIMULATED_CLUSTERS}.
+>{MAX_SIMULATED_CLUSTERS}: not within {MAX_SIMULATED_CLUSTERS}.
 """
 
 
@@ -118,7 +119,7 @@ def power_table(found: Sequence[ClaimPower]) -> str:
         about = verdict.cell
         rows.append(
             [
-                plain_text(f"{about.task} {metric} of {about.method} at {about.length}"),
+                f"{about.task} {metric} of {about.method} at {about.length}",
                 f"{verdict.tolerance:g}{short_unit(metric)}",
                 _clusters(proof),
                 f"{display_factor(metric) * proof.mean:{metric_format(metric)}}",
@@ -129,5 +130,5 @@ def power_table(found: Sequence[ClaimPower]) -> str:
                 *map(str, each.fixed),
             ]
         )
-    silent = [f"{plain_text(text)}: nothing is certified of its likelihood." for text in found[0].unspoken]
-    return "\n".join([formats.grid_markdown(Grid(head=head, rows=rows)), *silent, POWER_TABLE_NOTES])
+    silent = [Paragraph(f"{text}: nothing is certified of its likelihood.") for text in found[0].unspoken]
+    return formats.sheet_text([Grid(head=head, rows=rows), *silent, Paragraph(POWER_TABLE_NOTES)])

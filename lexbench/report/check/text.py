@@ -1,24 +1,19 @@
-"""A check as text: one table of differences, and notes."""
+"""A check as a sheet: the verdict, one table of differences, and notes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
-from lexbench.core.text import count_with_noun, join_first_few, join_lengths, plain_text
-from lexbench.report import formats
+from lexbench.core.text import count_with_noun, join_first_few, join_lengths
 from lexbench.report.check.check import ALTERED_EXIT_CODE, Check
+from lexbench.report.formats import sheet_markdown, sheet_text
 from lexbench.report.grid import Grid, GridEntry, Line
 from lexbench.report.notes import change_text, note_text
-from lexbench.report.wording import (
-    escape_markdown,
-    format_metric_change,
-    format_metric_value,
-    format_p_value,
-    short_unit,
-)
+from lexbench.report.sheet import Block, Heading, Paragraph, Remark
+from lexbench.report.wording import format_metric_change, format_metric_value, format_p_value, short_unit
 from lexbench.stats.alterations import Alteration
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_unit, is_score
@@ -40,8 +35,6 @@ MARK_OF_STATUS = {
     VerdictStatus.PROVEN: "proven",
 }
 """Marks beside a difference; what is held has none."""
-AMBER_LINE = "\x1b[33m{}\x1b[0m"
-"""A line in a terminal's yellow."""
 MAX_TERMINAL_ROWS = 24
 """Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
 
@@ -49,25 +42,27 @@ MAX_TERMINAL_ROWS = 24
 def terminal_text(found: Check, colour: bool = False) -> str:
     """Text for a terminal: the verdict, one table, notes; with `colour` a pass that proves little is amber."""
     rows = table_rows(found)
-    told = (
-        rows
-        if len(rows) <= MAX_TERMINAL_ROWS
-        else [(name, group) for name, group in rows if any(map(_is_noteworthy, group))]
-    )
-    left_out = (
-        [f"{count_with_noun(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
-    )
-    shown = ["", _table(told, plain_text).rstrip()] if told else []
-    first = AMBER_LINE.format(verdict_line(found)) if colour and is_amber(found) else verdict_line(found)
-    return "\n".join([first, *shown, "", *left_out, *map(str, check_notes(found))])
+    if len(rows) > MAX_TERMINAL_ROWS:
+        rows = [(name, group) for name, group in rows if any(map(_is_noteworthy, group))]
+    verdict = Paragraph(verdict_line(found), warns=is_amber(found))
+    return sheet_text([verdict, *check_sheet(found, rows)], colour).rstrip()
 
 
 def check_as_markdown(found: Check) -> str:
     """Markdown for a pull request or a job's summary; a pass that proves little has a warning's colour."""
-    said = [f"- {escape_markdown(note)}" for note in check_notes(found)]
-    shown = _table(table_rows(found), escape_markdown)
-    amber = ["> [!WARNING]", f"> {escape_markdown(verdict_line(found))}", ""] if is_amber(found) else []
-    return "\n".join([f"## lexbench check: {verdict_line(found)}", "", *amber, shown, *said]) + "\n"
+    amber = [Paragraph(verdict_line(found), warns=True)] if is_amber(found) else []
+    heading = Heading(f"lexbench check: {verdict_line(found)}")
+    return sheet_markdown([heading, *amber, *check_sheet(found, table_rows(found))])
+
+
+def check_sheet(found: Check, rows: Sequence[tuple[str, list[Verdict]]]) -> list[Block]:
+    """A check below its verdict: the table of `rows`, and the notes."""
+    left = len(table_rows(found)) - len(rows)
+    return [
+        *([_grid(rows)] if rows else []),
+        *([Remark(f"{count_with_noun(left, 'row')} held or new, not shown")] if left else []),
+        *(Remark(str(note)) for note in check_notes(found)),
+    ]
 
 
 def is_amber(found: Check) -> bool:
@@ -90,7 +85,7 @@ def verdict_line(found: Check) -> str:
             f"{count_with_noun(len(found.compared), 'comparison')}{_blind_text(found)}{others}{_smallest_text(found)}"
         )
     if found.code == ALTERED_EXIT_CODE and found.altered:
-        methods = join_first_few(sorted({plain_text(each.method) for each in found.altered}), 3)
+        methods = join_first_few(sorted({str(each.method) for each in found.altered}), 3)
         counted = "".join(f", {count} {status.value}" for count, status in counts if count)
         return f"{found.word}: another attention of {methods}{counted}"
     return f"{found.word}: {', '.join(f'{count} {status.value}' for count, status in counts if count)}"
@@ -98,7 +93,7 @@ def verdict_line(found: Check) -> str:
 
 def _smallest_text(found: Check) -> str:
     """`; one of 25 points of accuracy would have been found`; nothing where all comparisons are blind."""
-    sizes = [f"{size:.2g}{short_unit(metric)} of {plain_text(metric)}" for metric, size in found.smallest.items()]
+    sizes = [f"{size:.2g}{short_unit(metric)} of {metric}" for metric, size in found.smallest.items()]
     if not sizes:
         return ""
     which = "the others" if found.blind else "each"
@@ -134,14 +129,14 @@ def _is_noteworthy(verdict: Verdict) -> bool:
     return verdict.status not in quiet or verdict.doubted
 
 
-def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> str:
+def _grid(rows: Sequence[tuple[str, list[Verdict]]]) -> Grid:
     """The run minus the baseline, a column per length."""
     lengths = sorted({each.cell.length for _, group in rows for each in group})
     made: list[Line] = []
     for name, group in rows:
         entries = {each.cell.length: _entry(each) for each in group}
         made.append([name, *(entries.get(length, "") for length in lengths)])
-    return formats.grid_markdown(Grid(head=["run minus baseline", *map(str, lengths)], rows=made), safe)
+    return Grid(head=["run minus baseline", *map(str, lengths)], rows=made)
 
 
 def _entry(verdict: Verdict) -> GridEntry:
@@ -195,9 +190,7 @@ def check_notes(found: Check) -> list[CheckNote]:
     """Notes in plain lines, the worst first."""
     doubted = [each for each in found.verdicts if each.doubted]
     held = [each for each in found.of(VerdictStatus.HELD) if each.reason and not each.doubted]
-    unsealed = (
-        [] if found.checked else [f"{plain_text(found.baseline)} has no checksum to tell an edit: --update adds one"]
-    )
+    unsealed = [] if found.checked else [f"{found.baseline} has no checksum to tell an edit: --update adds one"]
     told: dict[CheckNoteKind, Iterable[str]] = {
         CheckNoteKind.LOST: _verdict_lines(found.of(VerdictStatus.REGRESSED)),
         CheckNoteKind.NOT_COMPARABLE: _by_reason(found.of(VerdictStatus.NOT_COMPARABLE)),
@@ -210,13 +203,13 @@ def check_notes(found: Check) -> list[CheckNote]:
         CheckNoteKind.NEW: _by_reason(found.of(VerdictStatus.NEW)),
         CheckNoteKind.HELD: _by_reason(held),
         CheckNoteKind.UNSPOKEN: (
-            f"{plain_text(note_text(each))}: only large losses of its likelihood are found" for each in found.unspoken
+            f"{note_text(each)}: only large losses of its likelihood are found" for each in found.unspoken
         ),
         CheckNoteKind.UNPAIRED: _unpaired_notes(found),
         CheckNoteKind.NO_POWER: _no_power_notes(found),
         CheckNoteKind.REACH: _smallest_loss_notes(found),
         CheckNoteKind.CHANGED: map(change_text, found.changes),
-        CheckNoteKind.NOT_READABLE: map(plain_text, found.problems),
+        CheckNoteKind.NOT_READABLE: found.problems,
         CheckNoteKind.NO_CHECKSUM: unsealed,
         CheckNoteKind.METHOD: _method_notes(found),
     }
@@ -256,7 +249,7 @@ def reason_text(verdict: Verdict) -> str:
 def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """A line per reason, with its cells."""
     for reason, group in group_by_key(verdicts, reason_text).items():
-        yield f"{_places(group)}: {plain_text(reason)}"
+        yield f"{_places(group)}: {reason}"
 
 
 def _places(verdicts: Iterable[Verdict]) -> str:
@@ -265,7 +258,7 @@ def _places(verdicts: Iterable[Verdict]) -> str:
     for (task, metric, method, model), group in group_by_key(verdicts, _line).items():
         lengths, seeds = (join_lengths([getattr(each.cell, name) for each in group]) for name in ("length", "seed"))
         seed = f", seed {seeds}" if seeds != "0" else ""
-        found.append(plain_text(f"{task} {metric} of {method} on {model} at {lengths}{seed}"))
+        found.append(f"{task} {metric} of {method} on {model} at {lengths}{seed}")
     return join_first_few(found, between="; ")
 
 
@@ -296,9 +289,9 @@ def _smallest_loss_notes(found: Check) -> Iterator[str]:
         if each.metric and each.smallest is not None:
             sizes.setdefault(each.metric, []).append(each.smallest)
     said = [
-        f"{plain_text(name)} {min(each):.2g} to {max(each):.2g}{short_unit(name)}"
+        f"{name} {min(each):.2g} to {max(each):.2g}{short_unit(name)}"
         if f"{min(each):.2g}" != f"{max(each):.2g}"
-        else f"{plain_text(name)} {max(each):.2g}{short_unit(name)}"
+        else f"{name} {max(each):.2g}{short_unit(name)}"
         for name, each in sizes.items()
     ]
     if said:
@@ -309,8 +302,7 @@ def _alteration_lines(found: Check) -> Iterator[str]:
     """A line a method whose attention is another one: where, and its largest change."""
     accepted = "; allowed" if found.allow_changed else "; --update or --allow-changed accepts it"
     for each in found.alterations:
-        name = plain_text(f"{each.method} on {each.model} at {join_lengths(each.lengths)}")
-        yield f"{name}: {alteration_text(each)}{accepted}"
+        yield f"{each.method} on {each.model} at {join_lengths(each.lengths)}: {alteration_text(each)}{accepted}"
 
 
 def alteration_text(found: Alteration) -> str:
@@ -323,7 +315,7 @@ def alteration_text(found: Alteration) -> str:
         said = f"pair {slot.path[-1]} turns by {after} radians a token, was {before}"
     else:
         said = f"{'.'.join(map(str, slot.path))} is {after}, was {before}"
-    return f"{plain_text(said)}{f', and {more} more' if more else ''}"
+    return f"{said}{f', and {more} more' if more else ''}"
 
 
 def _attention_value(value: Any) -> str:
@@ -332,9 +324,7 @@ def _attention_value(value: Any) -> str:
 
 def _method_notes(found: Check) -> Iterator[str]:
     tolerances = {each.metric: each.tolerance for each in found.compared}
-    said = ", ".join(
-        f"{plain_text(name)} {tolerance:g}{short_unit(name or '')}" for name, tolerance in tolerances.items()
-    )
+    said = ", ".join(f"{name} {tolerance:g}{short_unit(name or '')}" for name, tolerance in tolerances.items())
     if said:
         count = count_with_noun(len(found.compared), "comparison")
-        yield f"{count} with {plain_text(found.baseline)}, tolerance {said}; level {SIGNIFICANCE_LEVEL} in all"
+        yield f"{count} with {found.baseline}, tolerance {said}; level {SIGNIFICANCE_LEVEL} in all"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
@@ -12,6 +13,7 @@ from lexbench.core.record import Cell, Record
 from lexbench.report.headline import grid_of_headline
 from lexbench.report.leaderboard.best import Samples
 from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardPlace, RowName, lengths_board
+from lexbench.report.leaderboard.face import face_blocks
 from lexbench.report.leaderboard.page import FORMAT_WRITERS, Leaderboard
 from lexbench.report.leaderboard.published import find_published_tables as published_tables
 from lexbench.report.leaderboard.summary_boards import summary_board
@@ -104,14 +106,14 @@ def leaderboard_text(
         boards = boards_by_model(tables, samples, columns, *ruled)
     if not boards:
         raise ConfigError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
+    with_headlines = (rows, columns) == ROWS_AND_COLUMNS_WITH_HEADLINES
     return FORMAT_WRITERS[form](
         Leaderboard(
             rows=rows,
             columns=columns,
             boards=boards,
-            headlines=list(map(grid_of_headline, headlines_of(tables, samples)))
-            if (rows, columns) == ROWS_AND_COLUMNS_WITH_HEADLINES
-            else [],
+            headlines=list(map(grid_of_headline, headlines_of(tables, samples))) if with_headlines else [],
+            face=partial(face_blocks, tables, samples) if with_headlines else list,
             published=papers,
             left_out=omitted_note,
             unreadable=loaded.problems,

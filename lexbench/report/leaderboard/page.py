@@ -1,6 +1,5 @@
 """A leaderboard as a page: legend, boards and published tables, as Markdown, LaTeX, HTML, JSON or CSV."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,7 +8,7 @@ from lexbench.report import formats
 from lexbench.report.grid import EMPTY_ENTRY, TRUNCATION_NOTE, Grid, GridEntry
 from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardValue, RowName
 from lexbench.report.leaderboard.published import PublishedTable, published_grid
-from lexbench.report.wording import escape_markdown
+from lexbench.report.sheet import Block, Paragraph
 
 INTERVALS_SENTENCE = "Brackets hold 95 % intervals."
 INTERVALS_BY_LENGTH_SENTENCE = (
@@ -17,20 +16,19 @@ INTERVALS_BY_LENGTH_SENTENCE = (
     "answers that are right or wrong, and for means of scores by recovered variances (MOVER)."
 )
 BEST_MARK_SENTENCE = (
-    "In **bold**: best of its column at the displayed precision; never a value at its floor (chance, or what counting "
+    "Bold: best of its column at the displayed precision; never a value at its floor (chance, or what counting "
     "n-grams reaches on the same targets): one whose interval reaches it."
 )
 TIE_MARK_SENTENCE = (
-    "`≈`: ties with the best statistically, by a paired two-sided sign-flip test on the same questions at 0.05, after "
+    "≈: ties with the best statistically, by a paired two-sided sign-flip test on the same questions at 0.05, after "
     "Holm's correction over the column. The best is picked from the same data, which flatters it: were all rows equal, "
-    "one column in eight of 10 rows, and one in three of 37, could still show a row as behind. So `≈` names "
+    "one column in eight of 10 rows, and one in three of 37, could still show a row as behind. So ≈ names "
     "candidates; a claim about two methods needs them chosen beforehand, or fresh questions (another seed, "
-    "`lexbench compare`)."
+    "lexbench compare)."
 )
 NO_TIE_TEST_SENTENCE = "Models share no questions in pairs, so no row is tested against the best."
 NOT_TESTED_SENTENCE = "Rows are not tested against the best."
-REFUSED_SENTENCE = "*refused*: not measurable; reason below."
-"""Emphasis as in Markdown, for every format to turn into its own."""
+REFUSED_SENTENCE = "Refused: not measurable; reason below."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +40,8 @@ class Leaderboard:
     boards: list[Board]
     headlines: list[Grid] = field(default_factory=list)
     """Grids of the gain from context beyond the trained length; before the boards, in Markdown, LaTeX and HTML."""
+    face: Callable[[], list[Block]] = list
+    """Makes what a web page shows first: a sentence, and a table of each model (`face`)."""
     published: list[PublishedTable] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     """Files that cannot be read, one line each."""
@@ -70,23 +70,24 @@ class Leaderboard:
         return left + ([f"Unfinished, not shown: {unfinished}. Repeat the command to resume."] if unfinished else [])
 
 
-def page_grids(page: Leaderboard) -> Iterator[Grid]:
-    """Headlines, boards, published tables."""
-    yield from page.headlines
-    for board in page.boards:
-        protocol, *rest = board.caption.split("\n")
-        yield Grid(
-            title=board.title,
-            above=[f"Protocol: {protocol}.", f"{' '.join(rest)}."],
-            head=[board.corner, *(column.head for column in board.columns)],
-            rows=[
-                [row, *(_entry(board.entries.get((row, column.name))) for column in board.columns)]
-                for row in board.rows
-            ],
-            remarks=board.remarks,
-            below=[TRUNCATION_NOTE] if any(value.more for value in board.entries.values()) else [],
-        )
-    yield from map(published_grid, page.published)
+def leaderboard_sheet(page: Leaderboard) -> list[Block]:
+    """Legend, what is missing, headlines, boards, published tables."""
+    above: list[Block] = [Paragraph(" ".join(page.legend)), *(Paragraph(each, strong=True) for each in page.missing)]
+    return [*above, *page.headlines, *map(_board_grid, page.boards), *map(published_grid, page.published)]
+
+
+def _board_grid(board: Board) -> Grid:
+    protocol, *rest = board.caption.split("\n")
+    return Grid(
+        title=board.title,
+        above=[f"Protocol: {protocol}.", f"{' '.join(rest)}."],
+        head=[board.corner, *(column.head for column in board.columns)],
+        rows=[
+            [row, *(_entry(board.entries.get((row, column.name))) for column in board.columns)] for row in board.rows
+        ],
+        remarks=board.remarks,
+        below=[TRUNCATION_NOTE] if any(value.more for value in board.entries.values()) else [],
+    )
 
 
 def _entry(value: BoardValue | None) -> GridEntry:
@@ -96,54 +97,6 @@ def _entry(value: BoardValue | None) -> GridEntry:
     return GridEntry(
         text=value.shown, ends=value.ends, best=mark.best, level=mark.level, more=value.more, notes=value.notes
     )
-
-
-def page_markdown(page: Leaderboard) -> str:
-    """Headings, aligned tables, notes below."""
-    lines = [" ".join(page.legend), ""]
-    for line in page.missing:
-        lines += [f"**{escape_markdown(line)}**", ""]
-    return "\n".join([*lines, *map(formats.grid_markdown, page_grids(page))]).rstrip() + "\n"
-
-
-def page_latex(page: Leaderboard) -> str:
-    """A `table` of booktabs for each grid; the preamble needs \\usepackage{booktabs} and UTF-8."""
-    lines = ["% needs \\usepackage{booktabs}", *(f"% {' '.join(line.split())}" for line in page.missing)]
-    for each in page_grids(page):
-        lines += ["", *formats.grid_latex(each)]
-    legend = " ".join(re.sub(r"[`*]", "", line) for line in page.legend)
-    return "\n".join([*lines, "", f"\\par\\footnotesize {formats.escape_tex(legend)}"]) + "\n"
-
-
-PAGE_STYLE_SHEET = """\
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 96rem; margin: 2rem auto; padding: 0 1rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .8rem; text-align: right; white-space: nowrap; border-top: 1px solid #8884; }
-thead th { border-top: 2px solid; border-bottom: 1px solid; }
-th.label { text-align: left; font-weight: normal; }
-thead th.label { font-weight: bold; }
-small, .below { opacity: .75; }
-sup { line-height: 0; }
-"""
-CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
-
-def page_html(page: Leaderboard) -> str:
-    """One page without scripts or outside requests."""
-    parts = [
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        "<title>lexbench "
-        f"leaderboard</title>\n<style>\n{PAGE_STYLE_SHEET}</style>\n</head>\n<body>\n<h1>Leaderboard</h1>",
-        f"<p>{formats.emphasis_as_html(' '.join(page.legend))}</p>",
-        *(f"<p><strong>{formats.escape_html(line)}</strong></p>" for line in page.missing),
-    ]
-    for each in page_grids(page):
-        parts += formats.grid_html(each)
-    return "\n".join([*parts, "</body>\n</html>\n"])
 
 
 def page_json(page: Leaderboard) -> str:
@@ -221,9 +174,9 @@ def page_csv(page: Leaderboard) -> str:
 
 
 FORMAT_WRITERS: Mapping[str, Callable[[Leaderboard], str]] = {
-    "markdown": page_markdown,
+    "markdown": lambda page: formats.sheet_markdown(leaderboard_sheet(page)),
     "csv": page_csv,
-    "latex": page_latex,
+    "latex": lambda page: formats.sheet_latex(leaderboard_sheet(page)),
     "json": page_json,
-    "html": page_html,
+    "html": lambda page: formats.html_page("lexbench leaderboard", [*page.face(), *leaderboard_sheet(page)]),
 }

@@ -11,37 +11,24 @@ from lexbench.report.leaderboard.best import RowMark, Samples
 from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardPlace, BoardValue, RowName, rows_by_name
 from lexbench.report.notes import note_text, notes_text, treatment_of_failed
 from lexbench.report.wording import format_signed, metric_label
-from lexbench.stats.costs import Cost, cost_summaries
+from lexbench.stats.combine import Summary
+from lexbench.stats.costs import COST_SUMMARIES, Cost, cost_summaries
 from lexbench.stats.notes import Note, NoteKind
 from lexbench.stats.records import sample_count
-from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES, Summary, curve_summaries, effective_lengths
+from lexbench.stats.summaries import (
+    CURVE_SUMMARIES,
+    EFFECTIVE_LENGTH_RULES,
+    SummaryValue,
+    curve_summaries,
+    effective_lengths,
+)
 from lexbench.stats.tables import Table
 
-SORTING_SUMMARIES = ("area_beyond", "area", "effective_length")
-"""Rows are sorted by the first of these with a value."""
-HIGHER_IS_BETTER_SUMMARIES = ("effective_length", "collapse")
-"""Summaries of which higher is better; areas and prices follow the metric."""
-METRIC_DIRECTION_SUMMARIES = ("area", "area_beyond", "price", "price_local")
+SUMMARY_OF_NAME = {each.name: each for each in (*CURVE_SUMMARIES, *COST_SUMMARIES)}
 OWN_NOTES = (NoteKind.BASELINE, NoteKind.REFUSED_AT, NoteKind.NO_VALUE_AT)
 """Kinds of notes that always stay with their own entry."""
 BEYOND_NOTES = (NoteKind.LONGEST_MEASURED, NoteKind.NEVER_UP_TO)
 """Kinds of notes on a value that lies beyond every measured length."""
-COST_DIGITS_OF_UNIT = {"seconds per token": ".3g", "bytes per token": ".0f"}
-"""Digits by unit. No best mark: intervals leave out what the machine did during one cell and not another."""
-SUMMARY_MEANINGS = {
-    "effective_length": "up to it every length is",
-    "collapse": "from it on every length is",
-    "area": "mean height of the curve over log2 of the length",
-    "area_beyond": "the same from the trained length on",
-    "price": "what the method changes up to the trained length, with the factor of its longest length",
-    "price_local": "the same with the factor of each length",
-    "context_gain": "NLL at the first length minus NLL at the second",
-    "position_bias": "needle in the outer half of depths minus needle in the inner half, up to the trained length",
-    "position_bias_beyond": "the same beyond the trained length",
-    "seconds_per_token": "what measuring took",
-    "bytes_per_token": "memory that a token of context adds",
-}
-"""Meaning in words; the coverage follows."""
 TOKENIZER_NOTE = (
     "Nats per token of models with other tokenizers are not comparable: left out. Lengths that follow from them are "
     "neither ranked nor marked."
@@ -95,33 +82,21 @@ def summary_board(
     remarks = []
     for name in list(names):
         column = {row: found[row, name] for row in shown if (row, name) in found}
-        unit = next(iter(column.values())).unit
-        if unit in COST_DIGITS_OF_UNIT and all(each.value is None for each in column.values()):
+        facts, unit = SUMMARY_OF_NAME[name], next(iter(column.values())).unit
+        if facts.digits and all(each.value is None for each in column.values()):
             names.remove(name)
-            remarks.append(
-                f"{_column_head(name)}: not shown, "
-                f"{join_first_few([*dict.fromkeys(notes_text(each.notes) for each in column.values())], 2)}."
-            )
+            why = join_first_few([*dict.fromkeys(notes_text(each.notes) for each in column.values())], 2)
+            remarks.append(f"{facts.label}: not shown, {why}.")
             continue
-        direction = (
-            0
-            if nats_of_several_models
-            else 1
-            if name in HIGHER_IS_BETTER_SUMMARIES
-            else table.better
-            if name in METRIC_DIRECTION_SUMMARIES
-            else 0
-        )
+        direction = 0 if nats_of_several_models else facts.direction(table.better)
         made_entries, shared_notes = _column(column, direction)
         for row, entry in made_entries.items():
             of = method or row
             assert isinstance(of, MethodKey), "summaries are of a method"
-            counted = entry.value is not None and unit not in COST_DIGITS_OF_UNIT
+            counted = entry.value is not None and not facts.digits
             entries[row, name] = _with_sample_counts(entry, shown[row], of) if counted else entry
-        remarks.append(
-            f"{_column_head(name)}{f' ({unit})' if unit != _column_head(name) else ''}: "
-            f"{_summary_sentence(name, shared_notes)}."
-        )
+        unit_words = f" ({unit})" if unit != facts.label else ""
+        remarks.append(f"{facts.label}{unit_words}: {_summary_sentence(facts, shared_notes)}.")
     if nats_of_several_models:
         remarks.append(TOKENIZER_NOTE)
     if rule == "fixed" and not table.scored:
@@ -142,7 +117,7 @@ def summary_board(
             },
             corner=corner,
             rows=rows,
-            columns=[BoardColumn(name=name, head=_column_head(name)) for name in names],
+            columns=[BoardColumn(name=name, head=SUMMARY_OF_NAME[name].label) for name in names],
             entries=entries,
             remarks=[order, *remarks],
         )
@@ -151,7 +126,7 @@ def summary_board(
 
 def _summaries(
     table: Table, samples: Samples, rule: str, margin: float | None, costs: Mapping[str, Cost]
-) -> list[Summary]:
+) -> list[SummaryValue]:
     """All summaries, the effective length by rule and margin; costs where any row has one."""
     found = curve_summaries(table, samples)
     if found:
@@ -159,8 +134,8 @@ def _summaries(
         found += cost_summaries(table, costs) if known else []
     if (rule == EFFECTIVE_LENGTH_RULES[0] and margin is None) or (rule == "fixed" and not table.scored):
         return found
-    ruled = {each.method: each for each in effective_lengths(table, samples, rule, margin)}
-    return [ruled[each.method] if each.name == "effective_length" else each for each in found]
+    ruled = {(each.method, each.name): each for each in effective_lengths(table, samples, rule, margin)}
+    return [ruled.get((each.method, each.name), each) for each in found]
 
 
 def _with_sample_counts(entry: BoardValue, table: Table, method: MethodKey) -> BoardValue:
@@ -173,20 +148,15 @@ def _with_sample_counts(entry: BoardValue, table: Table, method: MethodKey) -> B
     return replace(entry, n=n, failed=failed, truncated=truncated, notes=(*entry.notes, *notes))
 
 
-def _column_head(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _summary_sentence(name: str, shared_notes: Sequence[Note]) -> str:
+def _summary_sentence(facts: Summary, shared_notes: Sequence[Note]) -> str:
     """Meaning of a summary, and the notes that most entries share."""
-    if name in HIGHER_IS_BETTER_SUMMARIES and not shared_notes:
+    is_length = facts.better == "higher"  # which only its notes explain
+    if is_length and not shared_notes:
         return "as the notes say"
-    return (" " if name in HIGHER_IS_BETTER_SUMMARIES else ", ").join(
-        filter(None, [SUMMARY_MEANINGS.get(name), notes_text(shared_notes)])
-    )
+    return (" " if is_length else ", ").join(filter(None, [facts.remark, notes_text(shared_notes)]))
 
 
-def _column(found: Mapping[RowName, Summary], direction: int) -> tuple[dict[RowName, BoardValue], list[Note]]:
+def _column(found: Mapping[RowName, SummaryValue], direction: int) -> tuple[dict[RowName, BoardValue], list[Note]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
     every = [note for own in notes.values() for note in own if note.kind not in OWN_NOTES]
@@ -202,19 +172,19 @@ def _column(found: Mapping[RowName, Summary], direction: int) -> tuple[dict[RowN
     return entries, shared_notes
 
 
-def _at_floor(each: Summary, direction: int) -> bool:
+def _at_floor(each: SummaryValue, direction: int) -> bool:
     """Whether an area is at its floor, or its interval contains the floor or values beyond it."""
     end = each.low if direction > 0 else each.high
     end = each.value if end is None else end
     return each.floor is not None and end is not None and direction * end <= direction * each.floor
 
 
-def _is_lower_limit(each: Summary) -> bool:
+def _is_lower_limit(each: SummaryValue) -> bool:
     """Whether only a lower limit of the value is known."""
     return each.value is not None and math.isinf(each.value)
 
 
-def _ranking_values(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
+def _ranking_values(found: Mapping[RowName, SummaryValue]) -> dict[RowName, float]:
     """Values to rank rows by: a curve that ends early is known only up to its end.
 
     So `> 512` ranks between 512 and longer lengths of other rows, and where it would be the best, no row is marked.
@@ -227,12 +197,12 @@ def _ranking_values(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
     }
 
 
-def _notes(each: Summary) -> list[Note]:
+def _notes(each: SummaryValue) -> list[Note]:
     """Notes that the value does not show already."""
     return [note for note in each.notes if not (_is_lower_limit(each) and note.kind in BEYOND_NOTES)]
 
 
-def _entry(each: Summary, shared_notes: Sequence[Note]) -> BoardValue:
+def _entry(each: SummaryValue, shared_notes: Sequence[Note]) -> BoardValue:
     unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
     value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
     return BoardValue(
@@ -246,25 +216,26 @@ def _entry(each: Summary, shared_notes: Sequence[Note]) -> BoardValue:
     )
 
 
-def _text(each: Summary, value: float) -> str:
+def _text(each: SummaryValue, value: float) -> str:
     """A length, possibly beyond the longest measured; or nats or points, signed for a difference."""
     if each.unit == "tokens":
         return f"> {each.limit}" if math.isinf(value) else f"{value:.0f}"
-    if each.unit in COST_DIGITS_OF_UNIT:
-        return f"{value:{COST_DIGITS_OF_UNIT[each.unit]}}"
-    digits = ".1f" if each.unit == "points" else ".3f"
-    return f"{value:{digits}}" if each.name in ("area", "area_beyond") else format_signed(value, digits)
+    facts = SUMMARY_OF_NAME[each.name]
+    digits = facts.digits or (".1f" if each.unit == "points" else ".3f")
+    return format_signed(value, digits) if facts.signed and not facts.digits else f"{value:{digits}}"
 
 
-def _sort_rows(rows: Sequence[RowName], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[RowName], str]:
+def _sort_rows(
+    rows: Sequence[RowName], found: Mapping[BoardPlace, SummaryValue], better: int
+) -> tuple[list[RowName], str]:
     """Rows, and their order in a sentence."""
     names = rows_by_name(rows)
-    for name in SORTING_SUMMARIES:
-        values = _ranking_values({row: found[row, name] for row in rows if (row, name) in found})
-        if values:
-            direction = 1 if name in HIGHER_IS_BETTER_SUMMARIES else better
+    for facts in sorted(CURVE_SUMMARIES, key=lambda each: each.sorting):
+        values = _ranking_values({row: found[row, facts.name] for row in rows if (row, facts.name) in found})
+        if values and facts.sorting:
+            direction = facts.direction(better)
             ranked = sorted(values, key=lambda row: (-direction * values[row], names.index(row)))
             last = [row for row in names if row not in values]
             below = f"; last, without a value: {join_first_few(last, 3)}" if last else ""
-            return ranked + last, f"Rows by {_column_head(name)}, best first{below}."
+            return ranked + last, f"Rows by {facts.label}, best first{below}."
     return names, "Rows by name."

@@ -1,12 +1,14 @@
 """A metric over multiples of the trained length: differences to the unmodified model, and levels beside them.
 
-Differences are paired, over the same questions, with their 95 % intervals; a filled marker is significant after Holm's
-correction, a hollow one is not. They are for deciding: intervals of levels hold what all methods share, such as how
+Better is upwards in every panel, and grey is the trained length: no other part of an axis has a ground. Differences are
+paired, over the same questions, with their 95 % intervals; a filled marker is significant after Holm's correction, a
+hollow one is not. They are for deciding: intervals of levels hold what all methods share, such as how
 hard the texts are. Where nothing can be paired, levels stand alone. A panel a family where methods are many.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
 from lexbench.report.plots.style import (
+    DOWN_ARROW,
     MATPLOTLIB_STYLE,
     OFF_AXIS_ARROW,
     NotebookFigure,
@@ -37,8 +40,8 @@ from lexbench.report.plots.style import (
 )
 from lexbench.report.plots.value_axis import ValueScale
 from lexbench.report.titles import title_of
-from lexbench.report.wording import direction_phrase, format_ratio, metric_label
-from lexbench.stats.differences import Difference, Differences
+from lexbench.report.wording import format_ratio, metric_label
+from lexbench.stats.differences import Difference, Differences, with_sign
 from lexbench.stats.metrics import is_token_loss
 from lexbench.stats.tables import Table
 
@@ -69,13 +72,14 @@ def over_length_figure(table: Table, found: Differences | None = None) -> Notebo
     shown = looks.family_panels(table.methods, table.highlight)
     known = looks.looks_of_methods(table.methods, table.highlight)
     scale = value_axis.scale_of_table(table)
-    level = metric_label(table.metric, table.cell.task_name) + direction_phrase(table.metric)
+    level = level_label(table)
     if found is None or found.empty:
         made, panels = panels_for(shown, title_of(table), LENGTH_AXIS_LABEL, level)
         for axes, (_, methods) in zip(panels, shown, strict=True):
             draw_panel(axes, table, methods, known, scale)
             _legend(axes, table, methods, known, scale)
         return made
+    found = better_upwards(found)
     made, pairs = pairs_for(shown, title_of(table), LENGTH_AXIS_LABEL, difference_label(found), level)
     for (left, right), (_, methods) in zip(pairs, shown, strict=True):
         difference_panel(left, found, methods, known)
@@ -91,7 +95,18 @@ def difference_label(found: Differences) -> str:
         "" if is_token_loss(found.table.metric) else f"{metric_label(found.table.metric, found.table.cell.task_name)}, "
     )
     base = "the unmodified model" if found.baseline == BASELINE_METHOD else found.baseline
-    return f"minus {base}: {what}{found.unit}{direction_phrase(found.table.metric)}"
+    return f"{'better than' if found.table.better else 'minus'} {base} by: {what}{found.unit}"
+
+
+def level_label(table: Table) -> str:
+    """Name of the axis of levels."""
+    return metric_label(table.metric, table.cell.task_name) + (" (\u2191 better)" if table.better else "")
+
+
+def better_upwards(found: Differences) -> Differences:
+    """Differences above 0 where the method is better than the baseline, as panels draw them."""
+    side = found.table.better or 1
+    return replace(found, entries={place: with_sign(each, side) for place, each in found.entries.items()})
 
 
 def difference_panel(
@@ -137,8 +152,8 @@ def _difference_line(
             marks = {**style, "linestyle": "none", "markerfacecolor": face}
             axes.plot(*zip(*points, strict=True), transform=moved, **marks)
     aside = shift * EDGE_MARK_SPREAD_POINTS / max(6, count)
-    beyond = [multiple for multiple, each in zip(at, drawn, strict=True) if scale.is_above_axis(each.difference)]
-    _draw_edge_marks(axes, beyond, 0.97, {**OFF_AXIS_ARROW, "color": look.colour}, aside)
+    beyond = [x for x, each in zip(at, drawn, strict=True) if scale.is_below_axis(each.difference or 0.0)]
+    _draw_edge_marks(axes, beyond, 0.03, {**DOWN_ARROW, "color": look.colour}, aside)
 
 
 def difference_scale(found: Differences) -> ValueScale:
@@ -152,9 +167,9 @@ def difference_scale(found: Differences) -> ValueScale:
     if not is_token_loss(found.table.metric):
         return whole
     every = [end for each in ends.values() for value in each for end in value if end is not None]
-    worst = [max(value for value, _, _ in each) for each in ends.values()]
-    low, top = value_limits(worst, min(0.0, *every), max(0.0, *every))
-    return ValueScale(low, max(top, -0.05 * low))
+    worst = [max(-value for value, _, _ in each) for each in ends.values()]
+    top, low = value_limits(worst, -max(0.0, *every), -min(0.0, *every))
+    return ValueScale(min(-low, 0.05 * top), -top)
 
 
 def difference_handles(found: Differences, methods: Sequence[MethodKey]) -> list[Line2D]:
@@ -185,6 +200,8 @@ def draw_panel(
 ) -> None:
     """Methods with their looks, all others in grey."""
     value_axis.draw_value_axis(axes, scale)
+    if table.better < 0:
+        axes.invert_yaxis()
     _length_axis(axes, table)
     mark_trained_length(axes, 1.0, low=_has_room_below(axes, table))
     others = [table.of(method) for method in table.methods if method not in methods]
@@ -295,7 +312,8 @@ def _line(axes: Axes, table: Table, method: MethodKey, look: Look, among: tuple[
     aside = (place - (count - 1) / 2) * EDGE_MARK_SPREAD_POINTS / max(6, count)
     beyond = [record.multiple for record in records if scale.is_above_axis(record.value)]
     refused = [record.multiple for record in records if record.refused]
-    _draw_edge_marks(axes, beyond, 0.97, {**OFF_AXIS_ARROW, "color": look.colour}, aside)
+    height, arrow = (0.03, DOWN_ARROW) if table.better < 0 else (0.97, OFF_AXIS_ARROW)
+    _draw_edge_marks(axes, beyond, height, {**arrow, "color": look.colour}, aside)
     _draw_edge_marks(axes, refused, 1.03, {"marker": "x", "markersize": 5, "color": look.colour}, aside)
 
 
@@ -340,7 +358,8 @@ def handles_of(
     handles = [Line2D([], [], label=looks.name_of(name), **line_style(known[name])) for name in methods]
     records = [record for method in methods for record in table.of(method)]
     if any(scale.is_above_axis(record.value) for record in records):
-        handles.append(Line2D([], [], label="leaves the axis", color="0.4", **OFF_AXIS_ARROW))
+        arrow = DOWN_ARROW if table.better < 0 else OFF_AXIS_ARROW
+        handles.append(Line2D([], [], label="leaves the axis", color="0.4", **arrow))
     if any(record.refused for record in records):
         handles.append(Line2D([], [], label="refused", marker="x", color="0.4", linestyle="none", markersize=5))
     levels = list(visible_floors(table).values())

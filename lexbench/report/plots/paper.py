@@ -93,7 +93,9 @@ def write_figure(
     pictures = [file for file in files if file.suffix.lower() != ".tex"]
     samples = samples_by_cell(kept)
     found = {table.name: paired_differences(table, samples) for table in tables}
-    compared = {name: each for name, each in found.items() if each is not None and not each.empty}
+    compared = {
+        name: over_length.better_upwards(each) for name, each in found.items() if each is not None and not each.empty
+    }
     for file in (each for each in files if each not in pictures):
         options: Any = {"lengths": lengths, "interval": interval, "digits": digits, "highlight": highlight}
         stars = paper_table.significant_places(compared)
@@ -143,7 +145,7 @@ def paper_figure(
         tables: of headline metrics.
         width: inches.
         highlight: methods to draw in front.
-        compared: paired differences by the name of the table; none: levels alone.
+        compared: paired differences by the name of the table, above 0 where better; none: levels alone.
     """
     methods = looks.order_methods(list(dict.fromkeys(row for table in tables for row in table.methods)), highlight)
     if len(methods) > looks.MAX_PANEL_LINES:
@@ -172,14 +174,8 @@ def paper_figure(
         else:
             over_length.draw_panel(axes, table, shown, known, scale)
             _floor_above(axes, table, scale)
-            axes.set_ylabel(
-                wrap_text(
-                    metric_label(table.metric, table.cell.task_name) + direction_phrase(table.metric),
-                    PANEL_HEIGHT_SHARE * each,
-                    mpl.rcParams["font.size"],
-                    3,
-                )
-            )
+            label = over_length.level_label(table)
+            axes.set_ylabel(wrap_text(label, PANEL_HEIGHT_SHARE * each, mpl.rcParams["font.size"], 3))
         if part == "differences" or found is None:
             _title(axes, table, each)
         axes.set_xlabel("length (x trained, tokens)")
@@ -265,12 +261,9 @@ def _difference_dots(
         if each is None or each.difference is None:
             continue
         look = known[method]
-        if scale.is_above_axis(each.difference):
-            axes.plot(
-                scale.top,
-                height,
-                **{**OFF_AXIS_ARROW, "marker": RIGHT_ARROW_MARKER, "color": look.colour, "clip_on": False},
-            )
+        if scale.is_below_axis(each.difference):
+            arrow = {**OFF_AXIS_ARROW, "marker": LEFT_ARROW_MARKER, "color": look.colour, "clip_on": False}
+            axes.plot(scale.low, height, **arrow)
             continue
         if each.low is not None and each.high is not None:
             axes.plot([each.low, each.high], [height, height], color=look.colour, linewidth=2.2 if look.front else 1.2)

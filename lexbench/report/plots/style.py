@@ -17,6 +17,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.path import Path as MarkerPath
+from matplotlib.transforms import Affine2D
 from numpy.typing import ArrayLike
 
 from lexbench.core.errors import ConfigError
@@ -36,11 +37,14 @@ SERIES_MARKERS = tuple(MARKER_OF_SHAPE.values())[:8]
 SERIES_STROKES = ("-", "--", "-.", ":")
 Field = tuple[float, float, float, float]
 """x, y, width and height in data units."""
+TRAINED_GROUND = "0.94"
+"""Grey of lengths within the trained one; no other part of a figure has it."""
 BACKGROUND_LINE: dict[str, Any] = {"color": "0.82", "linewidth": 0.8, "zorder": 1}
 """A line in the background."""
 ARROW_MARKER = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.2, 0.1), (0.7, 0.1), (0, 1)])
 """Marker where a curve leaves the axis: no method has it."""
 OFF_AXIS_ARROW: dict[str, Any] = {"marker": ARROW_MARKER, "markersize": 8, "linestyle": "none", "markeredgewidth": 0.0}
+DOWN_ARROW: dict[str, Any] = {**OFF_AXIS_ARROW, "marker": ARROW_MARKER.transformed(Affine2D().rotate_deg(180))}
 MATPLOTLIB_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "lexbench",  # without it the ids of clip paths are random
     "pdf.fonttype": 42,  # text stays text
@@ -378,8 +382,8 @@ def value_limits(worst: Sequence[float], low: float, high: float) -> tuple[float
 
 
 def mark_trained_length(axes: Axes, place: float, low: bool) -> None:
-    """A dashed line at a place on the x axis, its name at the line's lower or upper end."""
-    axes.axvline(place, color="0.55", linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
+    """A grey ground up to a place on the x axis, its name at the lower or upper end of its edge."""
+    axes.axvspan(axes.get_xlim()[0], place, color=TRAINED_GROUND, linewidth=0, zorder=-3)
     axes.annotate(
         "trained length",
         xy=(place, 0.02 if low else 0.98),
@@ -392,5 +396,5 @@ def mark_trained_length(axes: Axes, place: float, low: bool) -> None:
         color="0.4",
         fontsize=7.5,
         zorder=5,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
+        bbox={"facecolor": TRAINED_GROUND, "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
     )

@@ -2,7 +2,8 @@
 
 An axis on which lower is better ends where `value_limits` says for the methods besides the baseline. If the baseline
 goes on beyond that, the axis goes on with it; where this would leave the others less than half of the height, the part
-beyond is compressed into the upper quarter, on grey. What lies beyond the baseline, too, leaves the axis with an arrow.
+beyond is compressed into a quarter of it, behind a dotted line. What lies beyond the baseline, too, leaves the axis
+with an arrow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -122,7 +123,7 @@ def scale_of_table(table: Table) -> ValueScale:
 
 
 def draw_value_axis(axes: Axes, scale: ValueScale) -> None:
-    """Set up the y axis: ends, ticks, and the compressed part on grey."""
+    """Set up the y axis: ends, ticks, and a dotted line where the compressed part begins."""
     # Made of functions even where it is logarithmic: matplotlib's own logarithmic scale cannot be folded.
     axes.set_yscale("function", functions=(scale.forward, scale.inverse))
     axes.set_ylim(scale.value(scale.low), scale.value(scale.top))
@@ -131,7 +132,7 @@ def draw_value_axis(axes: Axes, scale: ValueScale) -> None:
     if scale.fold is not None:
         gap = 0.06 * (scale.top - scale.fold)
         places += [place for place in _ticks(scale, scale.fold, scale.top, 3) if scale.base(place) > scale.fold + gap]
-        axes.axhspan(scale.value(scale.fold), scale.value(scale.top), color="0.955", linewidth=0, zorder=-2)
+        axes.axhline(scale.value(scale.fold), color="0.6", linewidth=0.8, linestyle=(0, (1, 2)), zorder=-2)
         axes.annotate(
             "compressed",
             xy=(0.5, scale.value(scale.fold)),

@@ -19,7 +19,7 @@ from lexbench.parts.exchange import lm_eval
 from lexbench.parts.exchange.lm_eval.results.command import ImportOutcome, import_lm_eval
 from lexbench.report import tables as report
 from lexbench.report.doctor import examine_runs
-from lexbench.report.formats import grid_markdown
+from lexbench.report.formats import sheet_markdown
 from lexbench.stats import records, tables
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
@@ -565,7 +565,7 @@ def test_what_a_stranger_writes_is_text(tmp_path: Path) -> None:
     assert "\x1b" not in shown and "\n## c" not in shown
     assert [finished.cell.model, finished.samples[0].prompt] == ["a|b ## c [31m<script>", "?|\n"]
     for table in tables.build_tables([finished]):
-        page = "\n".join([*report.setting_heading(table), grid_markdown(report.table_grid(table))])
+        page = sheet_markdown([*report.setting_heading(table), report.table_grid(table)])
         assert "\x1b" not in page and "\n## c" not in page
 
 

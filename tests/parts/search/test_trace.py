@@ -31,6 +31,7 @@ from lexbench.parts.search.trace.settings import Settings
 from lexbench.parts.search.trace.trace import Traced, order_rows, summarise_checkpoints, trace
 from lexbench.parts.search.trace.training_order import order_checkpoints
 from lexbench.parts.search.trace.watch import watch
+from lexbench.report.sheet import Paragraph, Remark
 from lexbench.stats.cell_outcomes import CellOutcomes
 from lexbench.stats.pairs import Outcome
 from tests.report.fake_run import cell
@@ -198,10 +199,10 @@ def test_nothing_is_taken_where_no_checkpoint_speaks_the_text(uniform: float, si
     found = replace(
         summarise_checkpoints(rows), finalists=rank_finalists(rows, dict(enumerate(rows)), [1, 0], {text(128): "nll"})
     )
-    first = page.screen(found)[0]
+    [first, *_] = page.screen(found)
     said = "No checkpoint is recommended by last_segment, the mean over lengths of its NLL (nats per token): step 2"
-    assert first.startswith(said if silent else "Take **step 2**")
-    assert ("2.600 nats per token at 128 tokens, within its trained length" in first) is silent
+    assert isinstance(first, Paragraph) and first.text.startswith(said if silent else "Take step 2")
+    assert ("2.600 nats per token at 128 tokens, within its trained length" in first.text) is silent
 
 
 def test_checkpoints_with_other_questions_are_refused() -> None:
@@ -427,7 +428,7 @@ def test_an_order_is_printed_and_a_stage_that_counts_anew_is_drawn_by_places(tmp
     in_order, rule = order_rows(rows[::-1], Settings())
     found = summarise_checkpoints(in_order, rule)
     assert isinstance(found, Traced) and found.steps is None
-    assert page.screen(found)[-1] == "- Order of the checkpoints, by stage in the name: 1000, 500."
+    assert page.screen(found)[-1] == Remark("Order of the checkpoints, by stage in the name: 1000, 500.")
     assert page.write(found, tmp_path).exists()
 
 

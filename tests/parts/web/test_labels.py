@@ -24,12 +24,11 @@ from lexbench.parts.web.page import data, headlines
 from lexbench.report.check import comparison, formats
 from lexbench.report.check.check import check_runs
 from lexbench.report.check.text import check_as_markdown as check_markdown
-from lexbench.report.formats import grid_markdown
+from lexbench.report.formats import escape_markdown, grid_markdown
 from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
 from lexbench.report.tables import headline_tables, table_grid, terminal_tables
 from lexbench.report.versus import write_versus
-from lexbench.report.wording import escape_markdown
 from lexbench.stats import baseline
 from lexbench.stats.compare import compare_runs
 from lexbench.store.format import FinishedCell

@@ -254,13 +254,13 @@ def test_summaries_of_a_few_methods_are_those_of_all(cells: list[FinishedCell]) 
 
 
 def test_lengths_of_summaries_are_said_in_words() -> None:
-    from lexbench.stats.summaries import Summary
+    from lexbench.stats.summaries import SummaryValue
 
     row = parse_label("a")
 
     def said(name: str, value: float, low: float | None, high: float | None, longest: int = 2048) -> GridEntry:
         return headlines._length_entry(
-            Summary(method=row, name=name, value=value, low=low, high=high, unit="tokens", notes=(), limit=2048),
+            SummaryValue(method=row, name=name, value=value, low=low, high=high, unit="tokens", notes=(), limit=2048),
             longest,
         )
 

@@ -9,7 +9,7 @@ from lexbench.core.method_key import sort_by_name
 from lexbench.core.text import count_with_noun, join_first_few, join_lengths, plain_text
 from lexbench.parts.exchange.hub.card_yaml import BYTE_ORDER_MARK, set_head_key
 from lexbench.parts.exchange.hub.dataset_files import SCORE_COLUMN_PREFIX, CellHead
-from lexbench.report.wording import escape_markdown
+from lexbench.report.formats import escape_markdown
 
 OWN_TEXT_MARK = "<!-- Written by lexbench share, and again each time; without this line your own text stays. -->"
 SIZE_CATEGORIES = (

@@ -10,7 +10,8 @@ from lexbench.report import formats
 from lexbench.report.check.certificate import proof_numbers
 from lexbench.report.check.formats import MAX_ANNOTATIONS_OF_KIND, annotation
 from lexbench.report.grid import Grid, Line, difference_entry
-from lexbench.report.wording import escape_markdown, format_p_value
+from lexbench.report.sheet import Block, Paragraph, Remark
+from lexbench.report.wording import format_p_value
 from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import display_factor, display_unit, is_score
 
@@ -21,7 +22,7 @@ PLAIN_RULINGS = (Ruling.NO_DIFFERENCE, Ruling.HELD, Ruling.PROVEN)
 VERDICT_LEGEND = f"""\
 B minus A over the samples that both files hold. Brackets hold 95 % intervals, samples of a cluster kept together.
 p: {{test}}, by sign flips over clusters and a test for skewed differences, after Holm's correction over
-the rows; `*`: up to {SIGNIFICANCE_LEVEL}, whatever samples are missing.
+the rows; *: up to {SIGNIFICANCE_LEVEL}, whatever samples are missing.
 {{last}}
 """
 LEGEND_OF_QUESTION = {
@@ -40,27 +41,20 @@ LEGEND_OF_QUESTION[FilesQuestion.CERTIFY] = LEGEND_OF_QUESTION[FilesQuestion.CHE
 
 def verdict_markdown(verdict: FilesVerdict, a: Path, b: Path) -> str:
     """The verdict in a line, a table with a row for each task and metric, and a sentence on each that is not plain."""
-    lines = [
-        f"**{escape_markdown(verdict_sentence(verdict))}**",
-        "",
-        *(
-            f"- {name}: {escape_markdown(path)}"
-            for name, path in zip(_file_names(verdict.question), (a, b), strict=True)
-        ),
-        "",
-        LEGEND_OF_QUESTION[verdict.question],
-        formats.grid_markdown(_grid(verdict)),
-    ]
+    files = zip(_file_names(verdict.question), (a, b), strict=True)
+    sheet: list[Block] = [Paragraph(verdict_sentence(verdict), strong=True)]
+    sheet += [Remark(f"{name}: {path}") for name, path in files]
+    sheet += [Paragraph(LEGEND_OF_QUESTION[verdict.question]), _grid(verdict)]
     if len(verdict.rows) > 1:
-        lines += [
-            f"- {escape_markdown(row_sentence(row, verdict.question))}."
+        sheet += [
+            Remark(f"{row_sentence(row, verdict.question)}.")
             for row in verdict.rows
             if row.ruling not in PLAIN_RULINGS or not row.is_whole or row.pair.other_prompts or row.found.failed
         ]
     for side, names in (("A", verdict.absent), ("B", verdict.added)):
         if names:
-            lines.append(f"- In {side} alone, or without a pair: {escape_markdown(join_first_few(names, 6))}.")
-    return "\n".join(lines).rstrip() + "\n"
+            sheet.append(Remark(f"In {side} alone, or without a pair: {join_first_few(names, 6)}."))
+    return formats.sheet_markdown(sheet)
 
 
 def _file_names(question: FilesQuestion) -> tuple[str, str]:

@@ -47,9 +47,10 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     def show(found: Any) -> None:
         from lexbench.parts.search.trace import page
+        from lexbench.report.formats import sheet_text
 
         written = page.write(found, settings.folder)
-        print("\n".join([*page.screen(found), "", str(written)]), flush=True)
+        print(sheet_text(page.screen(found)), written, sep="\n", flush=True)
 
     from lexbench.parts.search.trace.trace import trace
     from lexbench.parts.search.trace.watch import watch

@@ -13,9 +13,9 @@ from lexbench.parts.search.trace.trace import Traced
 from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
 from lexbench.report.notes import note_text
+from lexbench.report.sheet import Block, Figure, Heading, Paragraph, Remark
 from lexbench.report.wording import (
     direction_phrase,
-    escape_markdown,
     format_metric_value,
     format_signed,
     found_words,
@@ -30,10 +30,10 @@ from lexbench.stats.reach import smallest_found_by_all
 PAGE_STEM = "trace"
 """Stem of the page and its figure."""
 TRACE_LEGEND = """\
-Brackets hold 95 % intervals of paired differences, documents or haystacks kept together. `*`: significant at 5 % after
+Brackets hold 95 % intervals of paired differences, documents or haystacks kept together. *: significant at 5 % after
 Holm's correction over the table. A fall lasts up to the newest checkpoint, against which all others are tested, at all
-lengths of all tasks, with Holm's correction over all of them; its size comes from fresh questions. What *would have
-been found* is found nine times of ten. The best checkpoint was chosen on the questions of the tables, so differences to
+lengths of all tasks, with Holm's correction over all of them; its size comes from fresh questions. What would have
+been found is found nine times of ten. The best checkpoint was chosen on the questions of the tables, so differences to
 it are too large; those of the finalists are not, their questions are fresh."""
 
 
@@ -48,24 +48,21 @@ def write(found: Traced, out: Path) -> Path:
 def markdown(found: Traced) -> str:
     """The page."""
     lengths = join_lengths([column.length for column in found.columns])
-    lines = [f"# Trace of {count_with_noun(len(found.rows), 'checkpoint')} at {lengths} tokens", "", *screen(found), ""]
-    lines += [f"![Curves over steps]({PAGE_STEM}.svg)", "", TRACE_LEGEND, ""]
-    if found.finalists:
-        lines += [formats.grid_markdown(_finalists(found)), ""]
+    sheet: list[Block] = [Heading(f"Trace of {count_with_noun(len(found.rows), 'checkpoint')} at {lengths} tokens", 1)]
+    sheet += [*screen(found), Figure(f"{PAGE_STEM}.svg", "Curves over steps"), Paragraph(TRACE_LEGEND)]
+    sheet += [_finalists(found)] if found.finalists else []
     for task in dict.fromkeys(column.task for column in found.columns):
-        lines += [formats.grid_markdown(_values(found, task)), ""]
-        lines += [formats.grid_markdown(_differences(found, task, 0, "the first")), ""]
-        if found.best:
-            lines += [formats.grid_markdown(_differences(found, task, found.best, "the best")), ""]
-    if found.harms:
-        lines += [formats.grid_markdown(_more_text(found)), ""]
-    return "\n".join(lines).rstrip() + "\n"
+        sheet += [_values(found, task), _differences(found, task, 0, "the first")]
+        sheet += [_differences(found, task, found.best, "the best")] if found.best else []
+    return formats.sheet_markdown([*sheet, *([_more_text(found)] if found.harms else [])])
 
 
-def screen(found: Traced) -> list[str]:
+def screen(found: Traced) -> list[Block]:
     """Lines on the checkpoint to take, on every fall, and on the checkpoint from which on more text hurts."""
-    falls = [f"- {_fall(found, fall)}" for fall in found.falls] or [f"- {_no_fall(found)}"]
-    return [_choice(found), "", *falls, *(f"- {line}" for line in _hurts(found)), *_order(found)]
+    falls = [_fall(found, fall) for fall in found.falls] or [_no_fall(found)]
+    order = ", ".join(row.name for row in found.rows)
+    rule = [f"Order of the checkpoints, by {found.order_rule}: {order}."] if found.order_rule else []
+    return [Paragraph(_choice(found)), *map(Remark, [*falls, *_hurts(found), *rule])]
 
 
 def _no_fall(found: Traced) -> str:
@@ -73,12 +70,6 @@ def _no_fall(found: Traced) -> str:
     sizes = smallest_found_falls(found.rows, found.columns)
     told = [found_words(size, metric, "a fall") for metric, size in sizes.items()]
     return f"No length falls at any checkpoint: {'; '.join(told) or 'all are at a floor or a ceiling'}."
-
-
-def _order(found: Traced) -> list[str]:
-    """The order of the checkpoints, and what it comes from."""
-    names = ", ".join(escape_markdown(row.name) for row in found.rows)
-    return [f"- Order of the checkpoints, by {escape_markdown(found.order_rule)}: {names}."] if found.order_rule else []
 
 
 def _task(found: Traced) -> tuple[str, str]:
@@ -90,11 +81,11 @@ def _task(found: Traced) -> tuple[str, str]:
 def _choice(found: Traced) -> str:
     """The checkpoint to take."""
     task, metric = _task(found)
-    by = f"by {escape_markdown(task)}, the mean over lengths of its {escape_markdown(metric_label(metric))}"
+    by = f"by {task}, the mean over lengths of its {metric_label(metric)}"
     if found.unspoken:
-        return f"No checkpoint is recommended {by}: {escape_markdown(note_text(found.unspoken))}."
+        return f"No checkpoint is recommended {by}: {note_text(found.unspoken)}."
     if not found.finalists:
-        best = escape_markdown(found.rows[found.best].label)
+        best = found.rows[found.best].label
         return (
             f"Best so far {by}: {best}. No checkpoint is recommended yet: trace without --watch asks fresh questions."
         )
@@ -105,12 +96,12 @@ def _choice(found: Traced) -> str:
         seemed = (
             "" if first.seemed is None else format_signed(display_factor(metric) * first.seemed, metric_format(metric))
         )
-        gain = f"{_interval(first.to_first, metric)} against {escape_markdown(found.rows[0].label)}"
+        gain = f"{_interval(first.to_first, metric)} against {found.rows[0].label}"
         gain += f" ({seemed} on those that chose it)" if seemed else ""
-    names = ", ".join(escape_markdown(found.rows[each.place].label) for each in tied)
+    names = ", ".join(found.rows[each.place].label for each in tied)
     size = found_words(smallest_found_by_all([each.behind for each in tied], metric), metric)
     others = f"Equal within noise: {names} ({size})." if tied else "The other finalists are worse."
-    chosen = f"Take **{escape_markdown(found.rows[first.place].label)}** {by}"
+    chosen = f"Take {found.rows[first.place].label} {by}"
     return f"{chosen}: on {asked} {gain}. {others}{_falls_warning(found, first.place)}"
 
 
@@ -123,9 +114,7 @@ def _falls_warning(found: Traced, place: int) -> str:
 def _columns(columns: Iterable[Column]) -> str:
     """`last_segment at 128, 160 and copy at 512`."""
     by_task = group_by_key(columns, lambda column: column.task)
-    return " and ".join(
-        f"{escape_markdown(task)} at {join_lengths([each.length for each in at])}" for task, at in by_task.items()
-    )
+    return " and ".join(f"{task} at {join_lengths([each.length for each in at])}" for task, at in by_task.items())
 
 
 def _interval(each: PairedDifference, metric: str) -> str:
@@ -137,17 +126,14 @@ def _interval(each: PairedDifference, metric: str) -> str:
 def _fall(found: Traced, fall: Fall) -> str:
     """A fall in a sentence."""
     kind = "Cliff" if fall.gaining else "Fall"
-    before, after, newest = (escape_markdown(found.rows[place].label) for place in (fall.before, fall.after, -1))
+    before, after, newest = (found.rows[place].label for place in (fall.before, fall.after, -1))
     seen = f", first seen at {after}" if after != newest else ""
     size = "; its size is measured when the trace ends"
     if fall.fresh is not None:
         doubt = "" if fall.confirmed else ", which does not confirm it"
         size = f": {_interval(fall.fresh, fall.metric)} by {newest} on fresh questions{doubt}"
     gains = f", while {_columns(fall.gaining)} gains" if fall.gaining else ""
-    return (
-        f"{kind} of {escape_markdown(fall.column.task)} at {fall.column.length:,} tokens after "
-        f"{before}{seen}{gains}{size}."
-    )
+    return f"{kind} of {fall.column.task} at {fall.column.length:,} tokens after {before}{seen}{gains}{size}."
 
 
 def _hurts(found: Traced) -> Iterator[str]:
@@ -157,13 +143,13 @@ def _hurts(found: Traced) -> Iterator[str]:
         if not hurting:
             steps = [each.found for each in found.harms if each.task == task]
             size = found_words(smallest_found_by_all(steps, "nll"), "nll")
-            name = escape_markdown(task)
+            name = task
             yield f"{name}: at no checkpoint does more text make the same targets less likely ({size})."
             continue
         each = min(hurting, key=lambda each: (each.place, each.shorter))
-        since = escape_markdown(found.rows[each.place].label)
+        since = found.rows[each.place].label
         yield (
-            f"{escape_markdown(task)}: from {since} on, text beyond {each.shorter:,} tokens hurts: the same targets "
+            f"{task}: from {since} on, text beyond {each.shorter:,} tokens hurts: the same targets "
             "have "
             f"{_interval(each.found, 'nll')} per token behind {each.longer:,}."
         )

@@ -10,7 +10,7 @@ from lexbench.core import machine
 from lexbench.core.files import write_text
 from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Refused
-from lexbench.core.text import count_with_noun, plain_text
+from lexbench.core.text import count_with_noun
 from lexbench.methods import export
 from lexbench.parts.search.tune.answer import dear, extend_arguments, gain, paragraph, row_name, text_to_paste
 from lexbench.parts.search.tune.ranking import Finalist
@@ -19,26 +19,27 @@ from lexbench.parts.search.tune.search import TriedCandidate
 from lexbench.parts.search.tune.space import Candidate
 from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
-from lexbench.report.wording import escape_markdown, found_words
+from lexbench.report.sheet import Paragraph
+from lexbench.report.wording import found_words
 from lexbench.stats.pairs import PairedDifference
 from lexbench.stats.reach import smallest_found_by_all
 
 RANKING_LEGEND = """\
 Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;
-*behind* is the loss minus the best one's. Gains are over the unmodified model, above 0 is better: in text, of whose NLL
+behind is the loss minus the best one's. Gains are over the unmodified model, above 0 is better: in text, of whose NLL
 at {length} tokens it has {none}; in needles, beside the share found, in points. Price: NLL at the trained length
 {trained} minus that of the unmodified model, with the method as deployed for {length} tokens; the limit is {price}.
-Brackets hold 95 % intervals over resampled documents or haystacks. `=`: cannot be told from the best: *behind* holds 0,
-or sign flips over documents and haystacks give a p above 0.05 after Holm's correction over the table. `~`: the interval
-of the price straddles the limit, so *too dear* is uncertain.
+Brackets hold 95 % intervals over resampled documents or haystacks. =: cannot be told from the best: behind holds 0,
+or sign flips over documents and haystacks give a p above 0.05 after Holm's correction over the table. ~: the interval
+of the price straddles the limit, so "too dear" is uncertain.
 """
 
 
 def ranking_markdown(result: TuneResult) -> str:
     """The answer, the finalists on fresh questions, and the size of the search."""
-    lines = [escape_markdown(paragraph(result)), ""]
+    said, table = Paragraph(paragraph(result)), _ranking_table(result)
     if not result.rows:
-        return "\n".join([*lines, formats.grid_markdown(_ranking_table(result))])
+        return formats.sheet_markdown([said, table])
     none = next((row for row in result.rows if row.candidate.key == BASELINE_METHOD), None)
     about = {
         "worth": f"{result.settings.worth:g}",
@@ -47,16 +48,15 @@ def ranking_markdown(result: TuneResult) -> str:
         "trained": result.model.trained_length,
         "price": f"{result.settings.price:g}",
     }
-    grid = replace(_ranking_table(result), remarks=list(_ranking_notes(result)))
-    return "\n".join([*lines, RANKING_LEGEND.format(**about), formats.grid_markdown(grid)])
+    legend = Paragraph(RANKING_LEGEND.format(**about))
+    return formats.sheet_markdown([said, legend, replace(table, remarks=list(_ranking_notes(result)))])
 
 
 def terminal_text(result: TuneResult) -> str:
     """Text for a terminal: the answer in a paragraph, settings to paste, and the finalists in a table."""
-    lines = [plain_text(paragraph(result)), ""]
-    if result.winner is not None:
-        lines += ["Paste:", text_to_paste(result), ""]
-    return "\n".join([*lines, formats.align_columns(_ranking_table(result))])
+    paste = ["Paste:", text_to_paste(result), ""] if result.winner is not None else []
+    said, table = (formats.sheet_text([block]) for block in (Paragraph(paragraph(result)), _ranking_table(result)))
+    return "\n".join([said, *paste, table]).rstrip()
 
 
 def _ranking_table(result: TuneResult) -> Grid:
@@ -150,21 +150,21 @@ def _paste_sections(result: TuneResult, winner: Candidate) -> Iterator[str]:
         yield f"### {target}\n"
         text, why = winner.export_text(target, *deployed)
         if text is None:
-            yield f"The best cannot be exported: {escape_markdown(why)}.\n"
+            yield f"The best cannot be exported: {formats.escape_markdown(why)}.\n"
             able = ((each, each.export_text(target, *deployed)[0]) for each in rivals)
             other, text = next((pair for pair in able if pair[1] is not None), (None, None))
-            yield f"{escape_markdown(dear(result, target))}\n"
+            yield f"{formats.escape_markdown(dear(result, target))}\n"
             if other is None or other.key == BASELINE_METHOD:
                 yield "No candidate within the price that beats the baseline can be exported: serve the model itself.\n"
                 continue
-            yield f"The best one that can: {escape_markdown(other.label)}.\n"
+            yield f"The best one that can: {formats.escape_markdown(other.label)}.\n"
         language = "json" if target == "transformers" else "sh"
         yield f"```{language}\n{text}\n```\n" if text else "Nothing to set: serve the model as it is.\n"
 
 
 def result_markdown(result: TuneResult) -> str:
     """The whole page."""
-    lines = [f"# Tuning {escape_markdown(result.model.name)}\n", ranking_markdown(result), "## To paste\n"]
+    lines = [f"# Tuning {formats.escape_markdown(result.model.name)}\n", ranking_markdown(result), "## To paste\n"]
     if result.unspoken:
         lines.append("Nothing: the model does not speak the text, or too few documents show that it does.\n")
     elif result.winner is None:

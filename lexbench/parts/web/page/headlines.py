@@ -17,7 +17,7 @@ from lexbench.report.wording import format_ratio, format_signed, metric_format, 
 from lexbench.stats import headline
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import language_not_learned
-from lexbench.stats.summaries import Summary, curve_summaries
+from lexbench.stats.summaries import SummaryValue, curve_summaries
 from lexbench.stats.tables import Table
 
 N_BEST_METHODS = 3
@@ -199,7 +199,7 @@ def _value_columns(
 
 
 def _summary_columns(
-    table: Table, rows: Sequence[MethodKey], said: dict[tuple[str, MethodKey], Summary]
+    table: Table, rows: Sequence[MethodKey], said: dict[tuple[str, MethodKey], SummaryValue]
 ) -> Iterator[Column]:
     """Sum up the curve of a method."""
     for name, head in COLUMN_HEAD_OF_SUMMARY.items():
@@ -217,7 +217,7 @@ def _summary_columns(
         yield name, head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
 
 
-def _length_entry(each: Summary, longest: int) -> GridEntry:
+def _length_entry(each: SummaryValue, longest: int) -> GridEntry:
     """A length; brackets where the ends differ.
 
     An infinite one is `never`, or lies beyond the last length with a value, where longer ones were refused or failed.
@@ -237,7 +237,7 @@ def _length_entry(each: Summary, longest: int) -> GridEntry:
     return GridEntry(text=value or "", ends=None if alone else (low, high))
 
 
-def _signed_entry(each: Summary, places: str) -> GridEntry:
+def _signed_entry(each: SummaryValue, places: str) -> GridEntry:
     """A difference with its sign and interval."""
     ends = interval_texts(each.low, each.high, lambda end: format_signed(end, places))
     return GridEntry(text=format_signed(each.value or 0.0, places), ends=ends)

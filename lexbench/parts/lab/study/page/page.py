@@ -31,9 +31,9 @@ from lexbench.parts.lab.study.page.texts import (
     TOKEN_ACCURACY_TEXT,
 )
 from lexbench.parts.lab.study.settings import SHAPE_NAMES, Prediction
-from lexbench.report.formats import markdown_columns
+from lexbench.report.formats import escape_link_text, markdown_columns
 from lexbench.report.notes import language_sentences
-from lexbench.report.wording import escape_link_text, metric_label
+from lexbench.report.wording import metric_label
 from lexbench.stats.floors import language_not_learned
 from lexbench.stats.metrics import is_token_loss
 
