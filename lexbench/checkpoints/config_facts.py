@@ -42,12 +42,18 @@ NO_ROPE = {"jamba", "kimi_linear", "nemotron_h"}
 ROPE_IF = {"granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True)}
 """Model types that rotate only with this entry of their config."""
 INTERLEAVED_MODEL_TYPES = {
-    *("codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text"),
-    *("glm", "glm4", "glm4v_text", "glm_ocr_text", "gptj", "helium", "llama4_text"),
+    *("blt", "codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "deepseek_v4", "ernie4_5"),
+    *("ernie4_5_moe", "ernie4_5_vl_moe_text", "glm", "glm4", "glm4v_text", "glm_ocr_text", "gptj", "helium"),
+    "llama4_text",
 }
 """Model types that rotate dimension 2p with 2p + 1."""
-REORDERED_MODEL_TYPES = {"axk1", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "mistral4", "youtu"}
-"""Model types that rotate so unless `rope_interleave` is false; transformers puts their pairs into halves, vLLM not."""
+REORDERED_BY_ENTRY = {"axk1", "deepseek_v3", "glm4_moe_lite", "mistral4", "youtu"}
+"""Those of `REORDERED_MODEL_TYPES` that rotate halves where `rope_interleave` is false."""
+REORDERED_MODEL_TYPES = REORDERED_BY_ENTRY | {
+    *("axk2", "bailing_hybrid", "deepseek_v32", "dots3_note_text", "glm_moe_dsa", "longcat_flash"),
+    "mistral_large4_text",
+}
+"""Model types that rotate so; transformers puts their pairs into halves, vLLM not."""
 
 ANGLE_ROPE_PARAMETERS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "alpha"),
@@ -122,9 +128,8 @@ def facts_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _is_interleaved(config: Mapping[str, Any]) -> bool:
     """Whether the weights are for pairs of neighbours."""
     kind = config.get("model_type", "")
-    return kind in INTERLEAVED_MODEL_TYPES or (
-        kind in REORDERED_MODEL_TYPES and config.get("rope_interleave") is not False
-    )
+    halves = kind in REORDERED_BY_ENTRY and not config.get("rope_interleave", True)
+    return kind in INTERLEAVED_MODEL_TYPES | REORDERED_MODEL_TYPES and not halves
 
 
 def _needs_claimed(scaling: Mapping[str, Any]) -> bool:

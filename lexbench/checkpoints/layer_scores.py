@@ -26,12 +26,7 @@ SCALED_QUERIES = {"opt", "whisper", "kosmos_2_5_text_model"}
 """Types whose queries arrive scaled at the attention function."""
 WITHOUT_WINDOWS = {"moshi"}
 """Types whose configs state a window that their masks do not have."""
-REORDERED_WITHOUT_ENTRY = {
-    *("axk2", "bailing_hybrid", "deepseek_v32", "dots3_note_text", "glm_moe_dsa", "mistral_large4_text"),
-    *("kimi_k25", "mistral_large4"),
-}
-"""Types that rotate neighbouring dimensions and put them into halves, whatever their config says."""
-INDEX_OF_NEIGHBOURS = {"dots3_note_text", "glm_moe_dsa", "mistral_large4_text", "mistral_large4"}
+INDEX_OF_NEIGHBOURS = {"deepseek_v4", "dots3_note_text", "glm_moe_dsa", "mistral_large4_text"}
 """Types whose index of keys rotates neighbouring dimensions; that of others rotates halves."""
 TURNED_BACK = {"nanochat"}
 """Types that rotate the other way round, by minus each angle."""

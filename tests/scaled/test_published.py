@@ -4,7 +4,6 @@ Sizes are small; names of entries, and rope parameters, are those of the publish
 """
 
 import copy
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lexbench import Refused
 from lexbench.backends.hf.exact import layers
-from lexbench.checkpoints.config_facts import INTERLEAVED_MODEL_TYPES, REORDERED_MODEL_TYPES, facts_of_config
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.model import Model
 from lexbench.methods.scaled import ropes_of_model
 
@@ -147,26 +146,3 @@ def test_llava_leaves_the_sizes_of_llama_out() -> None:
     llama = CONFIG_MAPPING["llama"]()
     assert (found["head_dim"], found["layers"]) == (llama.head_dim, llama.num_hidden_layers)
     assert (found["heads"], found["kv_heads"]) == (llama.num_attention_heads, llama.num_key_value_heads)
-
-
-@pytest.mark.parametrize("kind", ["ernie4_5", "ernie4_5_moe", "cohere2", "cohere2_moe", "glm4", "llama", "qwen3"])
-def test_neighbours_are_rotated_where_the_modeling_code_does(kind: str) -> None:
-    apply = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}").apply_rotary_pos_emb
-    # The first dimension alone, turned by 90 degrees: it lands in its partner.
-    vector = torch.zeros(1, 1, 1, 8)
-    vector[..., 0] = 1.0
-    turned, _ = apply(vector, vector, torch.zeros(1, 1, 8), torch.ones(1, 1, 8))
-    partner = int(turned.abs().flatten().argmax())
-    assert partner == (1 if kind in INTERLEAVED_MODEL_TYPES else 4)
-
-
-@pytest.mark.parametrize("kind", sorted(REORDERED_MODEL_TYPES))
-def test_weights_are_for_neighbours_where_the_modeling_code_reorders_them(kind: str) -> None:
-    apply = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}").apply_rotary_pos_emb_interleave
-    first, second, zeros, ones = *torch.eye(8)[:2].reshape(2, 1, 1, 1, 8), torch.zeros(1, 1, 8), torch.ones(1, 1, 8)
-    # By 90 degrees the first dimension becomes what the second one is at none.
-    quarter, whole = apply(first, first, zeros, ones)[0], apply(second, second, ones, zeros)[0]
-    torch.testing.assert_close(quarter, whole)
-    rope = {"model_type": kind, **SMALL, "rope_theta": 1e4, "qk_rope_head_dim": 8}
-    assert facts_of_config(rope)["rotary_layout"] == "interleaved"
-    assert "rotary_layout" not in facts_of_config({**rope, "rope_interleave": False})

@@ -13,7 +13,6 @@ from lexbench.backends.rope_causes import WantedRope
 from lexbench.checkpoints.config_facts import REORDERED_MODEL_TYPES
 from lexbench.checkpoints.layer_scores import (
     INDEX_OF_NEIGHBOURS,
-    REORDERED_WITHOUT_ENTRY,
     TURNED_BACK,
     WITHOUT_WINDOWS,
     LayerScores,
@@ -131,7 +130,7 @@ def wanted_layer(name: str, config: Any, model: Model, ropes: Sequence[WantedRop
         pairing=None if rope is None else pairs_of(rope, config, model, width),
         view=views[number] if number < len(views) and kind not in WITHOUT_WINDOWS else None,
         turns_back=kind in TURNED_BACK,
-        takes_neighbours=model.rotary_layout == "interleaved" or kind in REORDERED_WITHOUT_ENTRY,
+        takes_neighbours=model.rotary_layout == "interleaved",
         index_does=kind in INDEX_OF_NEIGHBOURS,
     )
 
