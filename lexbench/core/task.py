@@ -26,7 +26,7 @@ class Layout:
     """
 
     starts: tuple[tuple[int, int], ...] = ((0, 0),)
-    """(token, position), ascending in tokens from (0, 0): from this token on positions count on from this one."""
+    """(token, position), ascending in tokens from token 0: from this token on positions count on from this one."""
     hidden: tuple[tuple[int, int, int], ...] = ()
     """(first query, first key, end of keys) by numbers of tokens: no later query sees these keys."""
 
