@@ -37,7 +37,7 @@ class Layout:
         run = np.searchsorted(firsts, numbers, side="right") - 1
         return places[run] + numbers - firsts[run]
 
-    def seen(self, begin: int, end: int) -> NDArray[np.bool_]:
+    def visibility(self, begin: int, end: int) -> NDArray[np.bool_]:
         """[end - begin, end] whether tokens from `begin` on see each of the first `end` tokens."""
         here, there, places = np.arange(begin, end)[:, None], np.arange(end)[None, :], self.positions(end)
         found = (there <= here) & (places[None, :] <= places[begin:, None])

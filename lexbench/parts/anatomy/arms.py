@@ -11,23 +11,23 @@ NEAR_TEXTS: Mapping[str, Mapping[str, Any]] = {
     "near8_blind": {"near": 8, "blind": True},
     "near64_blind": {"near": 64, "blind": True},
 }
-SINKS: Mapping[str, Mapping[str, Any]] = {"": {}, "_unsunk": {"sink": False}}
-FILLERS: Mapping[str, Mapping[str, Any]] = {"": {}, "_filled": {"filler": "blind"}}
-ARMS: Mapping[str, Mapping[str, Any]] = {
+SINK_FORMS: Mapping[str, Mapping[str, Any]] = {"": {}, "_unsunk": {"sink": False}}
+FILLER_FORMS: Mapping[str, Mapping[str, Any]] = {"": {}, "_filled": {"filler": "blind"}}
+ARM_FORMS: Mapping[str, Mapping[str, Any]] = {
     "adjacent": {"far": False},
     "adjacent_unsunk": {"far": False, "sink": False},
     **{
         near + filler + sink: {**one, **two, **three}
         for near, one in NEAR_TEXTS.items()
-        for filler, two in FILLERS.items()
-        for sink, three in SINKS.items()
+        for filler, two in FILLER_FORMS.items()
+        for sink, three in SINK_FORMS.items()
     },
     "present": {"filler": "present"},
     "present_1": {"filler": "present", "rivals": 1},
     "present_4": {"filler": "present", "rivals": 4},
 }
 """Parameters of the task for each arm: near x sink x (no filler, blind filler) in full, present filler with rivals."""
-CONTROLS: Mapping[str, Mapping[str, Any]] = {
+CONTROL_FORMS: Mapping[str, Mapping[str, Any]] = {
     "stock": {"far": False, "placed": False},
     "masked": {"filler": "masked"},
     "keyless": {"far": False, "key": False},
@@ -45,7 +45,7 @@ class Contrast:
     words: str
 
 
-CONTRASTS: Sequence[Contrast] = (
+ARM_CONTRASTS: Sequence[Contrast] = (
     Contrast("distance", "near8", "adjacent", "the distance, with 8 tokens of text in front of the question"),
     Contrast("neighbourhood", "gap", "near8", "no text in front of the question"),
     Contrast("sight", "near8_blind", "near8", "the 8 near tokens do not see the key"),
@@ -61,5 +61,5 @@ CONTRASTS: Sequence[Contrast] = (
 
 def arm_of(parameters: Mapping[str, Any]) -> str | None:
     """Name of the arm or control with these parameters of the task; None: they are none's."""
-    known = {**ARMS, **CONTROLS}
+    known = {**ARM_FORMS, **CONTROL_FORMS}
     return next((name for name, each in known.items() if dict(each) == dict(parameters)), None)

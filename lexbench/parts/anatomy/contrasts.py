@@ -8,14 +8,14 @@ import numpy as np
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Sample
-from lexbench.parts.anatomy.arms import CONTRASTS, Contrast, arm_of
+from lexbench.parts.anatomy.arms import ARM_CONTRASTS, Contrast, arm_of
 from lexbench.parts.anatomy.tasks.anatomy import FIXED_ROOM, Anatomy
-from lexbench.parts.anatomy.wordings import N_CANDIDATES, WORDINGS
+from lexbench.parts.anatomy.wordings import KEY_WORDINGS, N_CANDIDATES
 from lexbench.stats.intervals import Interval, cluster_bootstrap, wilson_interval
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
 from lexbench.store.format import FinishedCell
 
-METRIC = "nats"
+LOSS_METRIC = "nats"
 MIN_ADJACENT_SHARE = 0.95
 """Share of right choices at distance zero below which a wording is dropped."""
 MAX_PACKED_NATS = 1e-4
@@ -53,7 +53,7 @@ class Measured:
         return Measured(self.trained_length, left, self.refused)
 
 
-def measured(finished: Sequence[FinishedCell]) -> Measured:
+def collect_cells(finished: Sequence[FinishedCell]) -> Measured:
     """The cells of the task anatomy among those of a run."""
     found: dict[tuple[MethodKey, int], dict[str, Sequence[Sample]]] = {}
     refused: dict[str, int] = {}
@@ -99,7 +99,7 @@ def dropped_wordings(found: Measured) -> list[str]:
     groups = group_by_key(asked, lambda sample: sample.cluster)
     return [
         each.name
-        for each in WORDINGS
+        for each in KEY_WORDINGS
         if each.name in groups and np.mean([s.scores["accuracy"] for s in groups[each.name]]) < MIN_ADJACENT_SHARE
     ]
 
@@ -108,7 +108,7 @@ def controls(found: Measured, dropped: Sequence[str]) -> list[Control]:
     """All controls, over all methods and wordings that have them."""
     left = {sample.cluster for arms in found.cells.values() for sample in arms.get("adjacent", ())} - {*dropped}
     kept = Control(
-        "adjacent", bool(left), f"{len(left)} of {len(WORDINGS)} wordings are chosen right at distance zero in 95 %"
+        "adjacent", bool(left), f"{len(left)} of {len(KEY_WORDINGS)} wordings are chosen right at distance zero in 95 %"
     )
     rights = [sample for arms in found.cells.values() for sample in arms.get("keyless", ())]
     chance: Control = Control("no key", None, "not measured")
@@ -128,7 +128,7 @@ def controls(found: Measured, dropped: Sequence[str]) -> list[Control]:
 def _equal(found: Measured, name: str, one: str, other: str) -> Control:
     """Whether two arms give each key the same loss."""
     gaps = [
-        abs(samples[sample.index].scores[METRIC] - sample.scores[METRIC])
+        abs(samples[sample.index].scores[LOSS_METRIC] - sample.scores[LOSS_METRIC])
         for arms in found.cells.values()
         if one in arms and other in arms
         for samples in ({sample.index: sample for sample in arms[one]},)
@@ -137,7 +137,7 @@ def _equal(found: Measured, name: str, one: str, other: str) -> Control:
     ]
     if not gaps:
         return Control(name, None, "not measured")
-    return Control(name, max(gaps) <= MAX_PACKED_NATS, f"at most {max(gaps):.1g} nats apart, {len(gaps)} keys")
+    return Control(name, bool(max(gaps) <= MAX_PACKED_NATS), f"at most {max(gaps):.1g} nats apart, {len(gaps)} keys")
 
 
 # contrasts
@@ -146,7 +146,7 @@ def _equal(found: Measured, name: str, one: str, other: str) -> Control:
 def contrasts(found: Measured, method: MethodKey) -> dict[tuple[str, int], PairedDifference]:
     """Contrasts of a method by name and octave, tested over wordings; Holm's correction over the octaves of each."""
     known: dict[tuple[str, int], PairedDifference] = {}
-    for each in CONTRASTS:
+    for each in ARM_CONTRASTS:
         family = {
             (each.name, octave): difference
             for octave in found.octaves(method)
@@ -160,15 +160,15 @@ def contrast(arms: Arms, each: Contrast) -> PairedDifference | None:
     """One contrast at one octave; None where an arm is missing."""
     if not arms.get(each.arm) or not arms.get(each.base):
         return None
-    one, other = (outcomes_of_samples(arms[name], METRIC) for name in (each.base, each.arm))
-    return paired_difference(one, other, METRIC)
+    one, other = (outcomes_of_samples(arms[name], LOSS_METRIC) for name in (each.base, each.arm))
+    return paired_difference(one, other, LOSS_METRIC)
 
 
 def by_wording(arms: Arms, arm: str, base: str) -> dict[str, float]:
     """Mean difference of two arms for each wording, nats a key; empty where one is missing."""
     known = {sample.index: sample for sample in arms.get(base, ())}
     pairs = [
-        (sample.cluster, sample.scores[METRIC] - known[sample.index].scores[METRIC])
+        (sample.cluster, sample.scores[LOSS_METRIC] - known[sample.index].scores[LOSS_METRIC])
         for sample in arms.get(arm, ())
         if sample.index in known
     ]

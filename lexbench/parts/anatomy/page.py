@@ -1,6 +1,6 @@
 """The page of `lexbench anatomy`: verdicts, contrasts by octave, controls, and what a score of whole keys would say."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -9,7 +9,7 @@ import numpy as np
 from lexbench.core.files import write_text
 from lexbench.core.method_key import MethodKey
 from lexbench.core.text import count_with_noun, join_first_few
-from lexbench.parts.anatomy.arms import CONTRASTS
+from lexbench.parts.anatomy.arms import ARM_CONTRASTS
 from lexbench.parts.anatomy.contrasts import Control, Measured, contrasts, controls, dropped_wordings
 from lexbench.parts.anatomy.verdicts import verdicts
 from lexbench.report import formats
@@ -19,7 +19,7 @@ from lexbench.stats.pairs import PairedDifference
 
 PAGE_STEM = "anatomy"
 """Stem of the page and its figure."""
-LEGEND = """\
+PAGE_LEGEND = """\
 Nats of the key's tokens, given the tokens that all candidates begin with. Each contrast is of the same questions in two
 arms; brackets hold 95 % intervals over wordings, `*`: significant at 5 % after Holm's correction over the octaves of a
 contrast. Contrasts do not add up: arms interact. A distance is an octave, named by its end."""
@@ -57,7 +57,7 @@ def markdown(
     """The page."""
     parts = [f"# Anatomy of a far key: {model}", "", *lines, ""]
     if told:
-        parts += [f"![Contrasts over distance]({PAGE_STEM}.svg)", "", LEGEND, ""]
+        parts += [f"![Contrasts over distance]({PAGE_STEM}.svg)", "", PAGE_LEGEND, ""]
         parts += [formats.grid_markdown(_contrasts(found, method)) for method in found.methods]
         parts += [formats.grid_markdown(_whole_keys(found, method)) for method in found.methods]
     parts.append(formats.grid_markdown(_controls(checks)))
@@ -73,20 +73,23 @@ def _contrasts(found: Measured, method: MethodKey) -> Grid:
     """Contrasts as rows, octaves as columns."""
     known, octaves = contrasts(found, method), found.octaves(method)
     rows: list[Line] = []
-    for each in CONTRASTS:
+    for each in ARM_CONTRASTS:
         differences = [known.get((each.name, octave)) for octave in octaves]
         if any(differences):
             entries = [_entry(difference) for difference in differences]
             rows.append([f"{each.name}: {each.words}", *entries])
-    remark = f"{each_count(known.values())} a contrast. Trained length {found.trained_length:,}."
+    remark = f"{_counts_in_words(known.values())} a contrast. Trained length {found.trained_length:,}."
     head = ["contrast", *(f"to {octave:,}" for octave in octaves)]
     return Grid(head=head, rows=rows, title=f"{method}: nats a key, above 0: it costs", remarks=[remark])
 
 
-def each_count(known: "object") -> str:
+def _counts_in_words(known: Iterable[PairedDifference]) -> str:
     """Pairs and wordings of contrasts, in words."""
-    counts = sorted({(each.pairs, each.clusters) for each in known if isinstance(each, PairedDifference)})  # type: ignore[attr-defined]
-    return join_first_few([f"{pairs} questions of {clusters} wordings" for pairs, clusters in counts]) or "nothing"
+    counts = sorted({(each.pairs, each.clusters) for each in known})
+    words = [
+        f"{count_with_noun(pairs, 'question')} of {count_with_noun(clusters, 'wording')}" for pairs, clusters in counts
+    ]
+    return join_first_few(words) or "nothing"
 
 
 def _entry(difference: PairedDifference | None) -> GridEntry:
@@ -138,7 +141,7 @@ def figure(found: Measured, model: str) -> NotebookFigure:
     made = NotebookFigure(figsize=(6.8, 0.5 + 2.9 * len(methods)), layout="constrained")
     for axes, method in zip(made.subplots(len(methods), 1, squeeze=False)[:, 0], methods, strict=True):
         known, octaves = contrasts(found, method), found.octaves(method)
-        shown = [each for each in CONTRASTS if any((each.name, octave) in known for octave in octaves)]
+        shown = [each for each in ARM_CONTRASTS if any((each.name, octave) in known for octave in octaves)]
         axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
         for place, each in enumerate(shown):
             at = [octave for octave in octaves if (each.name, octave) in known]

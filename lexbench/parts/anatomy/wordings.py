@@ -8,10 +8,12 @@ import numpy as np
 
 N_CANDIDATES = 16
 """Keys among which the right one is to be the likeliest."""
-CITIES = "London Paris Berlin Rome Madrid Vienna Moscow Tokyo Sydney Boston Chicago Dublin Athens Cairo Delhi Toronto"
-COLOURS = "red blue green yellow black white brown orange purple pink gray gold silver violet tan olive"
-ANIMALS = "dog cat horse cow pig sheep goat lion tiger bear wolf fox mouse rabbit bird snake"
-NAMES = "John Mary Peter Anna Paul Sarah David Laura Mark Emma James Alice Robert Helen Thomas Kate"
+CITY_KEYS = (
+    "London Paris Berlin Rome Madrid Vienna Moscow Tokyo Sydney Boston Chicago Dublin Athens Cairo Delhi Toronto"
+)
+COLOUR_KEYS = "red blue green yellow black white brown orange purple pink gray gold silver violet tan olive"
+ANIMAL_KEYS = "dog cat horse cow pig sheep goat lion tiger bear wolf fox mouse rabbit bird snake"
+NAME_KEYS = "John Mary Peter Anna Paul Sarah David Laura Mark Emma James Alice Robert Helen Thomas Kate"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Wording:
 
 sentence, code = partial(Wording, kind="sentence"), partial(Wording, kind="code", digits=3)
 word = partial(Wording, kind="word")
-WORDINGS: Sequence[Wording] = (
+KEY_WORDINGS: Sequence[Wording] = (
     sentence(
         name="pass",
         statement=" The pass key is {key}. Remember it. {key} is the pass key.",
@@ -80,24 +82,24 @@ WORDINGS: Sequence[Wording] = (
         name="city",
         statement="\nAnna lives in {key}.\n",
         question="\nWhere does Anna live? Anna lives in",
-        words=CITIES,
+        words=CITY_KEYS,
     ),
     word(
         name="colour",
         statement="\nThe colour of the door is {key}.\n",
         question="\nIt is easy to find. The colour of the door is",
-        words=COLOURS,
+        words=COLOUR_KEYS,
     ),
     word(
         name="animal",
         statement="\nThe animal in the garden was a {key}.\n",
         question="\nWhat did they see? The animal in the garden was a",
-        words=ANIMALS,
+        words=ANIMAL_KEYS,
     ),
     word(
         name="guard",
         statement="\nThe name of the night guard is {key}.\n",
         question="\nWho is on duty? The name of the night guard is",
-        words=NAMES,
+        words=NAME_KEYS,
     ),
 )

@@ -141,7 +141,7 @@ class PlacedReader:
 def _text_places(layout: Layout, begin: int, end: int) -> Places:
     """Places of a text's tokens from `begin` on."""
     positions = layout.positions(end)
-    return Places(positions[begin:], positions, layout.seen(begin, end))
+    return Places(positions[begin:], positions, layout.visibility(begin, end))
 
 
 def _branch_places(layout: Layout, size: int, tree: OptionTree) -> Places:
@@ -150,7 +150,7 @@ def _branch_places(layout: Layout, size: int, tree: OptionTree) -> Places:
     positions = layout.positions(size)
     here = positions[-1] + np.array([len(line) for line in lines])
     seen = np.zeros((len(lines), size + len(lines)), bool)
-    seen[:, :size] = layout.seen(size - 1, size)
+    seen[:, :size] = layout.visibility(size - 1, size)
     for node, line in enumerate(lines):
         seen[node, np.array(line) + size] = True
     return Places(here, np.concatenate([positions, here]), seen)

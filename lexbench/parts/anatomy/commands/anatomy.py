@@ -28,16 +28,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Measure the arms at every octave and the controls at the shortest, then write the page."""
     from lexbench.parts.anatomy import page
-    from lexbench.parts.anatomy.arms import ARMS, CONTROLS
-    from lexbench.parts.anatomy.contrasts import measured
+    from lexbench.parts.anatomy.arms import ARM_FORMS, CONTROL_FORMS
+    from lexbench.parts.anatomy.contrasts import collect_cells
     from lexbench.runner.execute import execute_job
     from lexbench.store.store import Store
 
     arms = [word for word in options.arms if "=" not in word]
     config, choices = hydra_config.compose_config(COMMAND, [*words, *(word for word in options.arms if "=" in word)])
-    arms = list(ARMS) if arms == ["all"] else arms
-    if unknown := [each for each in arms if each not in ARMS]:
-        raise ConfigError(f"--arms must be some of {', '.join(ARMS)}, or all, got {unknown[0]}: choose from these")
+    arms = list(ARM_FORMS) if arms == ["all"] else arms
+    if unknown := [each for each in arms if each not in ARM_FORMS]:
+        raise ConfigError(f"--arms must be some of {', '.join(ARM_FORMS)}, or all, got {unknown[0]}: choose from these")
     config = {**config, "price": False, "n": config["n"] or N_QUESTIONS}
     if config["lengths"] is None and config["multiples"] is None:
         config["lengths"] = _octave_lengths(config["model"])
@@ -45,7 +45,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         raise ConfigError(f"anatomy pairs questions of one seed, got {config['seed']}: e.g. seed=0")
     methods, ids = chosen_methods(config, choices), set[str]()
     job: Any = None
-    for forms, short in ((CONTROLS.values(), True), ((ARMS[each] for each in arms), False)):
+    for forms, short in ((CONTROL_FORMS.values(), True), ((ARM_FORMS[each] for each in arms), False)):
         suite = [{"name": "anatomy", "haystack": options.haystack, **form} for form in forms]
         asked = {**config, "task": {"suite": suite}}
         if short and isinstance(config["lengths"], list):
@@ -55,7 +55,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     if not ids:
         return 0
     # Cells of earlier commands with the same questions are of the page, too: other arms, octaves and methods.
-    found = measured([each for each in Store(job.results).load() if _same_questions(each.cell, job, options.haystack)])
+    found = collect_cells(
+        [each for each in Store(job.results).load() if _same_questions(each.cell, job, options.haystack)]
+    )
     if found.cells:
         written, lines = page.write(found, job.model.name, job.results)
         print("\n".join([*lines, "", str(written)]))

@@ -21,7 +21,7 @@ from lexbench import (
     Tokenizer,
     Tokens,
 )
-from lexbench.parts.anatomy.wordings import N_CANDIDATES, WORDINGS, Wording
+from lexbench.parts.anatomy.wordings import KEY_WORDINGS, N_CANDIDATES, Wording
 from lexbench.taskkit.haystack import fill_haystack
 from lexbench.taskkit.prompt import check_at_least, check_haystack, check_length, context_beginning
 from lexbench.taskkit.scoring import sample_of
@@ -38,11 +38,11 @@ N_SOURCES = 3
 """Running texts of which fillers are cut."""
 NEAR_TEXT = 64
 """Tokens of text in front of a question, of which `near` are shown."""
-FILLERS = ("none", "blind", "masked", "present")
+FILLER_KINDS = ("none", "blind", "masked", "present")
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class QuestionPieces:
     """The tokens of a question, before they are placed."""
 
     wording: Wording
@@ -130,8 +130,10 @@ class Anatomy(Task):
         check_haystack("anatomy", self)
         if self.near > NEAR_TEXT:
             raise ConfigError(f"anatomy's near must be at most {NEAR_TEXT} tokens, got {self.near}: lower it")
-        if self.filler not in FILLERS:
-            raise ConfigError(f"anatomy's filler must be one of {', '.join(FILLERS)}, got {self.filler}: choose one")
+        if self.filler not in FILLER_KINDS:
+            raise ConfigError(
+                f"anatomy's filler must be one of {', '.join(FILLER_KINDS)}, got {self.filler}: choose one"
+            )
         if self.rivals >= N_CANDIDATES or (self.rivals and self.filler != "present"):
             raise ConfigError(f"anatomy's rivals stand in filler=present, at most 15, got {self.rivals}: lower them")
         if not self.far and (self.near or self.filler != "none"):
@@ -146,8 +148,8 @@ class Anatomy(Task):
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol in words."""
         return (
-            f"nats of a key stated once, {len(WORDINGS)} wordings, chosen among {N_CANDIDATES}, distance an octave up "
-            f"to the length less {FIXED_ROOM}, {context_beginning(tokenizer)}"
+            f"nats of a key stated once, {len(KEY_WORDINGS)} wordings, chosen among {N_CANDIDATES}, distance an octave "
+            f"up to the length less {FIXED_ROOM}, {context_beginning(tokenizer)}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
@@ -156,9 +158,9 @@ class Anatomy(Task):
         made = [self._pieces(tokenizer, length, seed, index) for index in range(n)]
         return [self._question(index, each) for index, each in enumerate(made)]
 
-    def _pieces(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Pieces:
+    def _pieces(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> QuestionPieces:
         """The tokens of a question, the same for all forms of the task."""
-        wording, rng = WORDINGS[index % len(WORDINGS)], self.rng("question", length, seed, index)
+        wording, rng = KEY_WORDINGS[index % len(KEY_WORDINGS)], self.rng("question", length, seed, index)
         beginning = np.array(tokenizer.prefix, np.int64)
         candidates = wording.draw(rng)
         expected, *others = rng.permutation(N_CANDIDATES).tolist()
@@ -178,20 +180,20 @@ class Anatomy(Task):
             raise Refused(
                 f"anatomy has 64 tokens for a statement and as many for a question, {wording.name} needs more"
             )
-        filler = self._running(tokenizer, distance, self.rng("source", seed, part % N_SOURCES))
-        near, intro = (self._running(tokenizer, NEAR_TEXT, rng) for _ in range(2))
+        filler = self._cut_text(tokenizer, distance, self.rng("source", seed, part % N_SOURCES))
+        near, intro = (self._cut_text(tokenizer, NEAR_TEXT, rng) for _ in range(2))
         if not self.key:
-            statement = self._running(tokenizer, len(statement), rng)
-        return Pieces(
+            statement = self._cut_text(tokenizer, len(statement), rng)
+        return QuestionPieces(
             wording, beginning, intro[:room], statement, filler, near, asks, format_, keys,
             [stated(each) for each in others], expected, others, wording.name, distance,
         )  # fmt: skip
 
-    def _running(self, tokenizer: Tokenizer, tokens: int, rng: np.random.Generator) -> Tokens:
+    def _cut_text(self, tokenizer: Tokenizer, tokens: int, rng: np.random.Generator) -> Tokens:
         """[tokens] of text without a key, from a place of the generator's."""
         return fill_haystack(self.corpus, tokenizer, tokens, "", rng).tokens
 
-    def _question(self, index: int, pieces: Pieces) -> Choose:
+    def _question(self, index: int, pieces: QuestionPieces) -> Choose:
         """The question with its tokens in the order of reading, and their positions."""
         near_begin = STATEMENT_END + pieces.distance - self.near
         end = STATEMENT_END + pieces.distance if self.far else STATEMENT_END
@@ -230,7 +232,7 @@ class Anatomy(Task):
             },
         )
 
-    def _filler(self, pieces: Pieces) -> Tokens:
+    def _filler(self, pieces: QuestionPieces) -> Tokens:
         """The filler's tokens, with rivals in place of some: spread evenly, none at an end."""
         size = pieces.distance - self.near if self.filler != "none" and self.far else 0
         rivals = pieces.rivals[: self.rivals]

@@ -57,7 +57,7 @@ class AttentionPass:
             if self._layout is not None:
                 begin, end = k.shape[2] - q.shape[2], k.shape[2]
                 places = self._layout.positions(end)
-                seen = dense.Places(places[begin:], places, self._layout.seen(begin, end))
+                seen = dense.Places(places[begin:], places, self._layout.visibility(begin, end))
                 turn = rotate if attention.remap is None else rotations.per_band(rotate)
                 return dense.attend_at(*encoding.prepare(q, k), v, seen, attention, turn, encoding.scaling(q.shape[-1]))
             if attention.head_ratios is not None:
