@@ -48,6 +48,8 @@ class Capabilities:
     """Its parameter `device` names a device of this machine."""
     engine_cache: bool = False
     """Its engine keeps the beginnings of texts by itself, unless the parameter `prefix_caching` is false."""
+    layouts: bool = False
+    """The backend places the tokens of `Choose` and `Loglikelihood` at positions of their own (`Question.layout`)."""
     one_method: bool = False
     """The model has one Attention for as long as it runs, as that of a server: `attend` takes no other."""
 

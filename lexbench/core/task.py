@@ -17,6 +17,39 @@ from lexbench.core.record import Sample
 Tokens = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Positions of a text's tokens that jump, and keys that are hidden from some queries.
+
+    A token sees those in front of it that stand at its own position or before: what is read before a key and stands
+    behind it is blind to it. What answers a text stands behind its last token, and sees what that one sees.
+    """
+
+    starts: tuple[tuple[int, int], ...] = ((0, 0),)
+    """(token, position), ascending in tokens from token 0: from this token on positions count on from this one."""
+    hidden: tuple[tuple[int, int, int], ...] = ()
+    """(first query, first key, end of keys) by numbers of tokens: no later query sees these keys."""
+
+    def positions(self, tokens: int) -> Tokens:
+        """[tokens] position of each."""
+        firsts, places = (np.array(each, np.int64) for each in zip(*self.starts, strict=True))
+        numbers = np.arange(tokens)
+        run = np.searchsorted(firsts, numbers, side="right") - 1
+        return places[run] + numbers - firsts[run]
+
+    def visibility(self, begin: int, end: int) -> NDArray[np.bool_]:
+        """[end - begin, end] whether tokens from `begin` on see each of the first `end` tokens."""
+        here, there, places = np.arange(begin, end)[:, None], np.arange(end)[None, :], self.positions(end)
+        found = (there <= here) & (places[None, :] <= places[begin:, None])
+        for query, key, last in self.hidden:
+            found &= ~((here >= query) & (there >= key) & (there < last))
+        return found
+
+    def length(self, tokens: int) -> int:
+        """Positions up to that of the last token, itself counted."""
+        return int(self.positions(tokens)[-1]) + 1
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question:
     """Number, cluster and facts of a question of any kind."""
@@ -30,6 +63,9 @@ class Question:
     shortcut: tuple[tuple[int, float], ...] = ()
     """Steps (tokens, accuracy), ascending from 0 tokens: expected accuracy of a perfect reader of so many last tokens
     in front of the answer, or more, who guesses what they do not tell (`taskkit.shortcuts`). (): not stated."""
+    layout: Layout | None = None
+    """Positions of the prompt's or text's tokens, where they are not 0, 1, 2, ...: for `Choose` and `Loglikelihood`,
+    and for backends that can (`Capabilities.layouts`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,8 +128,9 @@ class Choose(Question):
 
     @property
     def length(self) -> int:
-        """Tokens of the prompt and the longest option."""
-        return len(self.prompt) + max(map(len, self.options))
+        """Tokens of the prompt, or positions up to its end, and the longest option."""
+        prompt = len(self.prompt)
+        return (self.layout.length(prompt) if self.layout else prompt) + max(map(len, self.options))
 
     @property
     def chance(self) -> float:
@@ -145,8 +182,8 @@ class Loglikelihood(Question):
 
     @property
     def length(self) -> int:
-        """Tokens of the text."""
-        return len(self.tokens)
+        """Tokens of the text, or positions up to its end."""
+        return self.layout.length(len(self.tokens)) if self.layout else len(self.tokens)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -223,6 +260,8 @@ class ChooseAnswer:
 
     nll: NDArray[np.float64]
     """[options] summed NLL of each option's tokens, nats."""
+    taught_ranks: NDArray[np.int64] | None = None
+    """As in `GenerateAnswer`; None: the backend does not tell them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,6 +1,7 @@
 """Attention by the definition of `lexbench.core.attention`: exact for every slot, in memory of chunk x keys."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -88,6 +89,66 @@ def check_queries_are_last(query_positions: Tensor, n_queries: int, total: int) 
     assert right, "queries are at the last positions of the keys"
 
 
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Positions of queries and keys that jump."""
+
+    queries: Positions
+    """[Q]"""
+    keys: Positions
+    """[K]"""
+    seen: NDArray[np.bool_]
+    """[Q, K] whether a query sees a key, as far as no Attention masks it."""
+
+
+def attend_at(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    places: Places,
+    attention: Attention,
+    rotate: Rotate,
+    scaling: float,
+    sinks: Tensor | None = None,
+    cap: float | None = None,
+) -> Tensor:
+    """[B, H, Q, D] attention of queries at places of their own; other arguments as those of `attend`.
+
+    PyTorch's fused kernel computes it with a mask where no slot needs the scores.
+    """
+    device, precise = queries.device, torch.promote_types(queries.dtype, torch.float32)
+    if attention.query_scale is not None:
+        factors = torch.from_numpy(attention.query_scale(places.queries)).to(device, precise)
+        queries = (queries.to(precise) * factors[:, None]).to(queries.dtype)
+    shaped = any(slot is not None for slot in (attention.remap, attention.mask, attention.bias, sinks, cap))
+    if not shaped:
+        here, there = (torch.from_numpy(each).to(device) for each in (places.queries, places.keys))
+        whole = len(here) == len(there) and bool(np.array_equal(places.seen, np.tri(len(here), dtype=bool)))
+        mask = None if whole else torch.from_numpy(places.seen).to(device)
+        return F.scaled_dot_product_attention(
+            rotate(queries, here),
+            rotate(keys, there),
+            values,
+            attn_mask=mask,
+            is_causal=whole,
+            scale=scaling,
+            enable_gqa=True,
+        )
+    chunk = max(1, MAX_SCORES_IN_MEMORY // (queries.shape[0] * queries.shape[1] * keys.shape[2]))
+    parts = []
+    for start in range(0, queries.shape[2], chunk):
+        rows = slice(start, start + chunk)
+        some = Places(places.queries[rows], places.keys, places.seen[rows])
+        asking = queries[:, :, rows].to(precise) * scaling
+        scores = masked_scores(asking, keys.to(precise), attention, rotate, cap, places=some)
+        if sinks is not None:
+            more = sinks.to(scores)[:, None, None].expand(len(scores), -1, scores.shape[2], 1)
+            scores = torch.cat([scores, more], dim=-1)
+        weights = scores.softmax(-1)[..., : keys.shape[2]]
+        parts.append(multiply_per_group(weights, values.to(precise)))
+    return torch.cat(parts, dim=2).to(queries.dtype)
+
+
 Rotated = Callable[[int, int, Callable[[int], Tensor]], Tensor]
 """(region, count, turn) -> the first `count` keys as that region rotates them; `turn(n)` rotates the n-th and later."""
 
@@ -100,14 +161,18 @@ def masked_scores(
     cap: float | None = None,
     rotated: Rotated | None = None,
     begin: int = 0,
+    places: Places | None = None,
 ) -> Tensor:
     """[B, H, Q, K] logits of the last Q of K positions, with remap, mask and bias; -inf where a key is not seen.
 
-    `rotated` keeps rotated keys from call to call. With `begin`, keys are those from this position on.
+    `rotated` keeps rotated keys from call to call. With `begin`, keys are those from this position on; with `places`,
+    queries and keys stand there.
     """
     total, device = begin + keys.shape[2], queries.device
     here, there = np.arange(total - queries.shape[2], total), np.arange(begin, total)
     seen = there[None, :] <= here[:, None]
+    if places is not None:
+        here, there, seen = places.queries, places.keys, places.seen.copy()
     if attention.mask is not None:
         seen &= attention.mask.allowed(here, there)
 

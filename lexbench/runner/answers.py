@@ -162,6 +162,10 @@ def sample_of_answer(task: Task, tokenizer: Tokenizer, question: AnyQuestion, gi
 def answer_questions(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
     """Answers in the order of the questions: many at once where the backend gains from it, else one by one."""
     can = capabilities(backend)
+    if any(question.layout for question in questions) and not can.layouts:
+        raise Refused(
+            f"{backend.name} counts the positions of a text by itself, this question's jump: use backend=hf or native"
+        )
     if can.remote:
         yield from backend.answers(questions)
         return

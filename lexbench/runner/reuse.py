@@ -128,7 +128,8 @@ class PrefixAnswers:
         given = ask([question for question, known in zip(questions, held, strict=True) if known is None])
         for question, known in zip(questions, held, strict=True):
             answer = next(given) if known is None else known
-            if known is None and isinstance(question, Loglikelihood) and isinstance(answer, LoglikelihoodAnswer):
+            kept = known is None and question.layout is None and isinstance(question, Loglikelihood)
+            if kept and isinstance(question, Loglikelihood) and isinstance(answer, LoglikelihoodAnswer):
                 self._known[attention, question.index] = ScoredText(question.tokens, question.first_target, answer.nll)
             yield answer
 
@@ -137,7 +138,10 @@ class PrefixAnswers:
         known = self._known.get((attention, question.index))
         return (
             known.answer(question)
-            if isinstance(question, Loglikelihood) and known and known.covers_question(question)
+            if isinstance(question, Loglikelihood)
+            and question.layout is None
+            and known
+            and known.covers_question(question)
             else None
         )
 

@@ -120,7 +120,7 @@ def score_likelihood(question: AnyQuestion, answer: Answer) -> Sample:
     """
     assert isinstance(question, Loglikelihood) and isinstance(answer, LoglikelihoodAnswer)
     nll = np.asarray(answer.nll, dtype=np.float32)
-    assert len(nll) == question.length - question.first_target, "a backend must answer every target once"
+    assert len(nll) == len(question.tokens) - question.first_target, "a backend must answer every target once"
     bad = int((~np.isfinite(nll)).sum())
     return sample_of(
         question,

@@ -1,6 +1,7 @@
 """Hugging Face checkpoints run by transformers: questions become texts, which a `Reader` reads, and answers."""
 
 import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from lexbench.backends.hf.reading.batches import (
     padding_pays,
     tokens_to_read,
 )
+from lexbench.backends.hf.reading.placed import OptionTree, PlacedReader
 from lexbench.backends.hf.reading.reader import ATTENTION_KERNELS, Reader, why_no_triton
 from lexbench.backends.thinking import THOUGHT_MARKERS, LocalForm, drop_thought, think_then_answer
 from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
@@ -139,7 +141,7 @@ class Hf(Backend):
     as_chat = LocalForm.as_chat
     _form = LocalForm()
     capabilities = Capabilities(
-        prefix_reuse=True, batches=True, verifiable=True, loads_weights=True, device_setting=True
+        prefix_reuse=True, batches=True, verifiable=True, loads_weights=True, device_setting=True, layouts=True
     )
 
     def __init__(
@@ -252,6 +254,7 @@ class Hf(Backend):
         self.model = model
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
         self.reader = Reader(network, model, attention, fast)
+        self.placed = PlacedReader(self.reader)
         self.kernel = self.reader.kernel
         self._attention = Attention()
         self._shared: SharedPrompt | None = None
@@ -281,6 +284,7 @@ class Hf(Backend):
             load_provided("backend", "tensor_parallel").check_heads_apart(attention)
         if not attention.keepings:
             self._shared = None
+        self.placed.forget()
         return_freed()
         self.reader.attend(attention)
         self._attention = attention
@@ -306,6 +310,8 @@ class Hf(Backend):
     @taken_together
     def batch_key(self, question: AnyQuestion) -> Hashable | None:
         """Key of questions that can share a batch; None: answer it alone."""
+        if question.layout is not None:
+            return None
         scores = self._batch is not None or self.reader.device.type == "cuda"  # on a CPU batches score no faster
         if isinstance(question, Loglikelihood | ClassifyTokens) and scores:
             kind = type(question)
@@ -547,7 +553,25 @@ class Hf(Backend):
 
     def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
-        return self._choose([question])[0]
+        return self._choose([question])[0] if question.layout is None else self._choose_placed(question)
+
+    @taken_together
+    @torch.inference_mode()
+    def _choose_placed(self, question: Choose) -> ChooseAnswer:
+        """The same of a text whose positions jump, with the ranks of the right option's tokens."""
+        assert question.layout is not None
+        with self.reader.refuse_failures(question.length):
+            last, behind = self.placed.states(
+                question.prompt, question.layout, len(question.prompt) - 1, question.options
+            )
+        states, follows = torch.cat([behind, last], dim=1), OptionTree.of(question.options).follows  # -1: the last
+        losses = self._losses(states[:, [*itertools.chain(*follows)]], np.concatenate(question.options)).double().cpu()
+        right = question.options[question.expected]
+        ids = self.reader.ids(right)[0].to(states.device)
+        asked = states[:, [*follows[question.expected]]]
+        ranks = likelihood.token_ranks(asked, self.reader.head.exact(), ids, self._chunk)
+        sums = [float(each.sum()) for each in losses.split([*map(len, follows)])]  # type: ignore[no-untyped-call]
+        return ChooseAnswer(nll=np.array(sums), taught_ranks=ranks.cpu().numpy())
 
     @taken_together
     @torch.inference_mode()
@@ -640,7 +664,17 @@ class Hf(Backend):
 
     def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """NLL of the targets; computes logits of these only, a chunk at a time."""
-        return self._score([question])[0]
+        return self._score([question])[0] if question.layout is None else self._score_placed(question)
+
+    @taken_together
+    @torch.inference_mode()
+    def _score_placed(self, question: Loglikelihood) -> LoglikelihoodAnswer:
+        """The same of a text whose positions jump."""
+        assert question.layout is not None
+        first = question.first_target
+        with self.reader.refuse_failures(question.length):
+            states, _ = self.placed.states(question.tokens, question.layout, first - 1)
+        return LoglikelihoodAnswer(nll=self._losses(states[:, :-1], question.tokens[first:]).cpu().numpy())
 
     @taken_together
     @torch.inference_mode()

@@ -30,6 +30,7 @@ from lexbench.core.task import (
     ClassifyTokensAnswer,
     Generate,
     GenerateAnswer,
+    Layout,
     Loglikelihood,
     LoglikelihoodAnswer,
     MeasureDivergence,
@@ -65,7 +66,7 @@ class Native(Backend):
 
     name = "native"
     kernel = "dense"
-    capabilities = Capabilities(prefix_reuse=True, loads_weights=True, device_setting=True)
+    capabilities = Capabilities(prefix_reuse=True, loads_weights=True, device_setting=True, layouts=True)
 
     def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
         self.check_settings({"dtype": dtype, "device": device}, model)
@@ -153,20 +154,40 @@ class Native(Backend):
             rotate = rotations.rotate_keeping_first(method.keep_first, encoding.rotate, rotate)
         return merge_slots(method, encoding.attention, encoding.name), rotate
 
-    def _begin_text(self, prompt: int, length: int) -> TextReading:
-        """Begin a text, to be read piece by piece; Refused if the encoding has no positions for its length."""
+    def _begin_text(self, prompt: int, length: int, layout: Layout | None = None) -> TextReading:
+        """Begin a text, to be read piece by piece; Refused if the encoding has no positions for its length.
+
+        Also where positions are to jump, and a slot or the encoding follows the text instead.
+        """
         longest = self._decoder.encoding.longest
+        if layout is not None and (why := self._why_no_jumps()):
+            raise Refused(
+                f"positions cannot jump under {why}: use plain RoPE, and a method that does not read the text"
+            )
         if longest is not None and length > longest:
             raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
         return TextReading(
-            [AttentionPass(self._decoder, whole, self._layer_attention, prompt, length) for whole in self._passes]
+            [
+                AttentionPass(self._decoder, whole, self._layer_attention, prompt, length, layout)
+                for whole in self._passes
+            ]
         )
+
+    def _why_no_jumps(self) -> str | None:
+        """The encoding or slot under which positions cannot jump; None: they can."""
+        if type(self._decoder.encoding) is not Rope:
+            return self._decoder.encoding.name
+        parts = [part for one in self._passes for part in one.parts()]
+        slots = ("head_ratios", "growing", "cache")
+        return next((slot for slot in slots if any(getattr(part, slot) is not None for part in parts)), None)
 
     def _read_prompt(self, question: Generate | Choose) -> tuple[TextReading, Tensor]:
         """Read a prompt, reusing its common prefix with the previous one; and its [1, vocabulary] next-token logits."""
         prompt, whole = question.prompt, len(question.prompt)
         end = question.text_tokens or whole if self._attention.keepings else whole
-        text, begun = self._begin_text(end, question.length), 0
+        text, begun = self._begin_text(end, question.length, question.layout), 0
+        if question.layout is not None:
+            return text, text(self._ids(prompt))[-1:]
         taken = self._prefix_cache.take(prompt)
         if taken and taken[1] >= MIN_REUSED_PROMPT_SHARE * len(prompt):
             text.take_over_prefix(*taken)
@@ -190,7 +211,8 @@ class Native(Backend):
     def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """NLL of the targets, from all logits at once."""
         ids = self._ids(question.tokens)
-        logits = self._begin_text(question.first_target, len(ids))(ids[:-1])[question.first_target - 1 :]
+        text = self._begin_text(question.first_target, question.length, question.layout)
+        logits = text(ids[:-1])[question.first_target - 1 :]
         return LoglikelihoodAnswer(
             nll=F.cross_entropy(logits, ids[question.first_target :], reduction="none").float().cpu().numpy()
         )

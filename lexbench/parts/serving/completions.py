@@ -111,6 +111,8 @@ class Completions:
 
     def steps(self, question: AnyQuestion) -> Steps:
         """Requests for a question, as a generator that returns the answer."""
+        if question.layout is not None:
+            raise Refused(f"{self.name} counts the positions of a text by itself, this question's jump: use backend=hf")
         if isinstance(question, Generate):
             return self._generate_steps(question)
         if isinstance(question, Choose):

@@ -18,7 +18,7 @@ from lexbench.backends.hf.exact.layers import ENDLESS_TEXT_TOKENS, Turn, attenti
 from lexbench.backends.hf.exact.state import KeptLayer, KeyValueState
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
-from lexbench.kernels import decode, fast, kept, looped, rotations
+from lexbench.kernels import decode, dense, fast, kept, looped, rotations
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.logits import Logits
 from lexbench.kernels.spans import position_tensor
@@ -68,6 +68,8 @@ class Hook:
     """Called with every layer's queries and keys, for probes."""
     text: KeyValueState | None = None
     """State of the texts that are being read; None: they are not ours, or nothing is kept of them."""
+    places: dense.Places | None = None
+    """Positions of the tokens that are read and of all keys, where they jump; None: keys are at 0, 1, 2, ..."""
     calls: int = 0
     form: fast.Form = "merged"
     """Kernels for windows and far keys."""
@@ -120,11 +122,16 @@ class Hook:
         self.modules[layer], self.shapes[layer] = module, (query.shape[1], key.shape[1], key.shape[3])
         held = self.layers[layer]
         self._check_call(held, total, {"dropout": dropout or None, "capped scores": softcap, "learned sinks": s_aux})
-        attention = self._inside(held, total)
+        reach = total if self.places is None else int(self.places.keys.max()) + 1
+        attention = self._inside(held, reach)
         scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
         # A new pass over the layers has new positions.
         if layer == self._first:
             self._angles.clear()
+        if self.places is not None:
+            rotate = self.rotation(held)
+            mixed = dense.attend_at(query, key, value, self.places, attention, rotate, scaling, s_aux, softcap)
+            return mixed.transpose(1, 2).contiguous(), None
         # One token of each text: by the rotated keys that the cache keeps, without a look at masks.
         known = softcap is None and self.watch is None
         kept = self._kept_layer(layer, held, attention, query, key, value) if known else None

@@ -202,7 +202,7 @@ class Reader:
         all have ended. Not under Llama 4's temperature, which counts padding as text, from thousands of tokens on. Else
         it is tried, once with our attention function and once without: some code does not tell padding from text.
         """
-        if not self.can_prefill_in_turn() or self.positions_end is not None or self._has_temperature_tuning:
+        if not self.can_prefill_in_turn() or self.positions_end is not None or self.has_temperature_tuning:
             return False
         hooked = any(placement.hook is not None for placement in self.passes)
         if hooked not in self._pads:
@@ -260,7 +260,7 @@ class Reader:
                 and hook.repeats
                 and self.can_prefill_in_turn()
                 and not self.slides
-                and not self._has_temperature_tuning
+                and not self.has_temperature_tuning
             ):
                 with suppress(OutOfMemory), probe_forward(), self.refuse_failures(9):
                     repeated = self._repeats_right()
@@ -268,7 +268,7 @@ class Reader:
         return self.repeated
 
     @property
-    def _has_temperature_tuning(self) -> bool:
+    def has_temperature_tuning(self) -> bool:
         """Whether queries are scaled by the number of columns read so far (Llama 4)."""
         return is_set(self.network.config.get_text_config(), "attn_temperature_tuning")
 

@@ -47,7 +47,7 @@ def make_task(cell: HarnessCell, model: Model, tokenizer: str | None = None) -> 
         raise ConfigError(
             f"{provider} gives no log-probabilities of prompts, which {asked.label} needs: {PROVIDER_REMEDY}"
         )
-    if kind not in (task.Loglikelihood, task.Choose, task.Generate):
+    if kind not in (task.Loglikelihood, task.Choose, task.Generate) or any(each.layout for each in questions):
         raise ConfigError(f"{asked.label} measures what inspect_ai does not give: use lexbench run")
     by_index = {question.index: question for question in questions}
     return inspect_ai.Task(

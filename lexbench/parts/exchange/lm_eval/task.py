@@ -141,6 +141,10 @@ class LexbenchTask(Task):  # type: ignore[misc]
         _, tokenizer, questions = self._asked
         question = questions[doc["index"]]
         shared = {"doc": doc, "metadata": given["metadata"]}
+        if question.layout is not None:
+            raise ConfigError(
+                f"{self._config.task} has positions that jump, which the harness has not: use lexbench run"
+            )
         if isinstance(question, Generate):
             prompt = ExactPrompt(prompt_text(tokenizer, question.prompt), question.prompt)
             return [Instance("generate_until", arguments=(prompt, _greedily(question)), idx=0, **shared)]

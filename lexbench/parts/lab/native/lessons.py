@@ -163,7 +163,7 @@ class TaskLesson:
             question = self._questions(tokenizer, lengths, seed, N_DEPTH_STRATA)[int(rng.integers(N_DEPTH_STRATA))]
         if isinstance(question, ClassifyTokens):
             tokens, asked = question.tokens, np.isin(np.arange(len(question.tokens)), question.places)
-        elif isinstance(question, Choose | Generate):
+        elif isinstance(question, Choose | Generate) and question.layout is None:
             answer = (
                 question.options[question.expected]
                 if isinstance(question, Choose)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention
 from lexbench.core.record import Refused
+from lexbench.core.task import Layout
 from lexbench.kernels import dense, kept, likelihood, rotations
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.observed import Observer
@@ -30,10 +31,19 @@ class AttentionPass:
         settle: gives the slots and the rotation of a layer.
         prompt: tokens before the answer; the first piece holds them.
         length: final length of the text in tokens.
+        layout: positions of its tokens, where they jump.
     """
 
-    def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
-        self._decoder, self._prompt = decoder, prompt
+    def __init__(
+        self,
+        decoder: Decoder,
+        whole: Attention,
+        settle: Settle,
+        prompt: int,
+        length: int,
+        layout: Layout | None = None,
+    ) -> None:
+        self._decoder, self._prompt, self._layout = decoder, prompt, layout
         self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
         self._cache = DecoderCache(length)
         self._ratios: dict[int, tuple[float, ...]] = {}
@@ -44,6 +54,12 @@ class AttentionPass:
 
         def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
             attention, rotate = self._settled(layer)
+            if self._layout is not None:
+                begin, end = k.shape[2] - q.shape[2], k.shape[2]
+                places = self._layout.positions(end)
+                seen = dense.Places(places[begin:], places, self._layout.visibility(begin, end))
+                turn = rotate if attention.remap is None else rotations.per_band(rotate)
+                return dense.attend_at(*encoding.prepare(q, k), v, seen, attention, turn, encoding.scaling(q.shape[-1]))
             if attention.head_ratios is not None:
                 if layer not in self._ratios:  # heads are ranked once, by the prompt's last query
                     asking, known = encoding.prepare(q[:, :, self._prompt - 1 : self._prompt], k[:, :, : self._prompt])

@@ -1,0 +1,1 @@
+"""Tasks of this part, each a file of its name."""
