@@ -397,12 +397,12 @@ class Versus(Stand):
 
 @dataclass
 class Trace(Stand):
-    """`lexbench trace` of six checkpoints; - in the 4th on, ! in the 4th alone, + in the first three."""
+    """`lexbench trace` of six checkpoints; - in the 4th on, + in the first three."""
 
     name: str = "trace"
     ids: Mapping[str, str] = field(
         default_factory=lambda: {
-            **dict.fromkeys(["E05", "E10", "E11", "E12", "X01", "X02"], "!"),
+            **dict.fromkeys(["E05", "E10", "E11", "E12", "X01", "X02"], "-"),
             **dict.fromkeys(["E02", "E08", "E13", "E20", "E21", "E23"], "-"),
             **dict.fromkeys(["E16", "E19", "E22", "X03"], "+"),
         }
@@ -435,8 +435,8 @@ class Trace(Stand):
         return smallest_found_falls(rows, found.columns)[place.metric]
 
     def judge(self, place: Place, healthy: Samples, planted: Samples, sign: str) -> Said:
-        """Found: a fall first seen at the 4th, or a later one recommended as better than the first."""
-        where = {"!": (3,), "-": (3, 4, 5), "+": (0, 1, 2)}[sign]
+        """Found: a fall first seen at the 4th, or a later one recommended whose interval to the first excludes 0."""
+        where = {"-": (3, 4, 5), "+": (0, 1, 2)}[sign]
         own = Column(place.task, place.length)
 
         def held(step: int, each: Column) -> Samples:
@@ -452,7 +452,9 @@ class Trace(Stand):
         deciding = {each: name for each, name in found.columns.items() if each.task == place.task}
         finalists = rank_finalists(rows, dict(enumerate(rows)), [3, 4, 5], deciding)
         first = finalists[0]
-        return Said(first.place >= 3 and bool(first.to_first.significant), other)
+        low, high = first.to_first.low, first.to_first.high
+        told = low is not None and high is not None and not low <= 0 <= high
+        return Said(first.place >= 3 and told, other)
 
     def null(self, draw: Draw) -> bool:
         """Any fall among six readings of two precisions."""
