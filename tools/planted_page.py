@@ -214,7 +214,7 @@ NOTES = (
     "are planted at a ceiling, too: there nothing hides them. `+`: the planted reading is the older one, or A.",
     "`versus`, `compare`, `trace`, `tune`, gain: the size is what their sentence says of two healthy readings, one in "
     "float32 and one in bfloat16, as of a comparison that finds nothing.",
-    "`trace`: the list plants six effects in the 4th checkpoint alone, a dip that heals, which by its words is no fall; "
+    "`trace`: the list plants six effects in the 4th checkpoint alone, a dip that heals and by its words is no fall; "
     "they are planted from the 4th on.",
     "Head 3 (E09) shares its keys with head 2: both are left out. Keys (E20) are rounded before they are rotated.",
     "Where even the stronger form of an effect is smaller than twice the stated size, a reserve of the list takes its "
