@@ -255,7 +255,10 @@ def find_faults(readings: PhaseReadings, classes: Sequence[LengthClass], seed: i
         named = np.flatnonzero((adjusted <= SIGNIFICANCE_LEVEL) & (apart >= _least(classes)))
         if not len(named):
             break
-        tried = [_fault_of(readings, classes[each], kept, float(apart[each]), float(adjusted[each])) for each in named]
+        tried = [
+            _fault_of(readings, classes[each], kept, float(apart[each]), float(adjusted[each]))
+            for each in named.tolist()
+        ]
         # Of classes in one another, the one that parts right answers from others most cleanly; then the variance.
         fault, wrong = max(zip(tried, explained[named], strict=True), key=lambda pair: (pair[0][0].parted, pair[1]))[0]
         found.append(fault)
