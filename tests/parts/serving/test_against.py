@@ -9,7 +9,12 @@ import torch
 
 from lexbench.commands import main
 from lexbench.core.record import Refused
-from lexbench.parts.serving.identify.differences import ServerDifferences, compare_differences, same_token_share
+from lexbench.parts.serving.identify.differences import (
+    ServerDifferences,
+    bounds_by_length,
+    compare_differences,
+    same_token_share,
+)
 from tests.backends import scripted
 from tests.parts.serving.plain_server import PlainServer
 from tools.serving import FAULTS, HEALTHY, Engine, edited, sampled, whole
@@ -31,7 +36,14 @@ def rounded(near: float, behind: float, opening: float | None = None, seed: int 
 @pytest.mark.parametrize(
     ("near", "behind", "far", "dtype", "same", "said"),
     [
-        (0.06, 0.06, 0.07, "unknown", True, "the same up to 900 tokens: 0.06 nats apart at the first tokens"),
+        (
+            0.06,
+            0.06,
+            0.07,
+            "unknown",
+            True,
+            "the same up to 900 tokens, within 0.18 nats at every length (0.06 at most)",
+        ),
         (0.01, 0.012, None, "unknown", True, "the same up to 900 tokens"),
         (1e-9, 0.014, None, "unknown", True, "the same up to 900 tokens"),  # 3 x 0.005 nats are rounding
         (1e-9, 0.016, None, "unknown", False, "not the same, and further apart with every token"),
@@ -88,6 +100,30 @@ def test_something_added_to_some_tokens_is_no_rounding_however_small() -> None:
     # Centred already: token 0 has 32 x (1, 3), token 1 has -4 and token 2 has 0, each 32 times.
     products = ((32 * 4) ** 2 - 32 * 10) / 63 + ((32 * 4) ** 2 - 32 * 16) / 31
     assert same_token_share(pair) == pytest.approx(products / (32 * 26))
+
+
+def test_the_bound_of_each_length_is_that_of_the_formula() -> None:
+    """Two texts of 32 tokens in blocks of 16, with means of squares 0.01 and 0.04, and 0.09 and 0.25 behind."""
+    moved = np.repeat([[0.1, 0.3], [-0.2, 0.5]], 16, axis=1)
+    one = ServerDifferences(nats=abs(moved), moved=moved, ids=np.zeros((2, 32), np.int64), opening=16, near=16)
+    # Student's quantile at 0.95 with 1 degree of freedom is tan(0.45 pi); sd / sqrt(2) of two values is half of what
+    # they are apart.
+    reach = np.tan(0.45 * np.pi)
+    expected = {16: np.sqrt(0.025 + reach * 0.015), 32: np.sqrt(0.17 + reach * 0.08)}
+    assert bounds_by_length([one]) == pytest.approx(expected)
+
+
+def test_what_is_not_proven_is_not_called_the_same() -> None:
+    """Of four texts one is 0.3 nats off in 32 targets of 500: 0.04 in all, and too uncertain at these lengths."""
+    one = rounded(0.02, 0.02)
+    moved = one.moved.copy()
+    moved[0, 240:272] *= 15
+    found = compare_differences(replace(one, moved=moved), None, 500, "prompts", "float16")
+    assert found.same and not found.proven and found.bound > found.margin == pytest.approx(0.06)
+    assert found.verdict.startswith(f"no difference above {found.bound:.2g} nats found up to 500 tokens: ")
+    assert compare_differences(one, None, 500, "prompts", "float16").proven
+    single = replace(one, moved=one.moved[:1, :8], nats=one.nats[:1, :8], ids=one.ids[:1, :8], near=4)
+    assert compare_differences(single, None, 9, "prompts", "float16").bound == np.inf
 
 
 def test_a_fault_of_writing_is_a_difference() -> None:

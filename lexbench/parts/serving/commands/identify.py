@@ -89,7 +89,7 @@ def _print_identification(found: "Identification", expected: str | None, as_json
 
 
 def _compare(options: argparse.Namespace, words: list[str]) -> int:
-    """Compare a server with another one or with a checkpoint, and print the verdict; 1 where they differ."""
+    """Compare a server with another one or with a checkpoint, and print the verdict; 1 unless they are the same."""
     from lexbench.checkpoints.checkpoint import read_model
     from lexbench.parts.serving.identify.against import compare_servers, compare_with_checkpoint
 
@@ -115,7 +115,7 @@ def _compare(options: argparse.Namespace, words: list[str]) -> int:
     found = compare_servers(model, server, {**backend, "url": options.against})
     lines = [found.verdict, f"told by {found.route}", *(f"but {each}" for each in found.faults)]
     print(json.dumps(asdict(found), indent=1) if options.json else "\n".join(lines))
-    return 0 if found.same else 1
+    return 0 if found.proven else 1
 
 
 def _is_url(given: str) -> bool:

@@ -49,6 +49,8 @@ from lexbench.parts.serving.openai.dialect import NEXT_TOKEN_COUNTS
 from lexbench.runner.backend_pool import backend_for_job
 
 N_COMPARED_TEXTS = 4
+N_LONGER_PREFIXES = 8
+"""Prefixes of the far text, from the length of the others to its own."""
 N_SHORT_PREFIXES = 4
 """Prefixes at the very beginning of a text, where BOS and what stands in front of a prompt show."""
 
@@ -101,15 +103,17 @@ def compare_servers(model: Model, one: Mapping[str, Any], other: Mapping[str, An
             raise
         except Refused:
             found, route = _differences_of_next_tokens(pair, texts, length // N_PREFIXES), "likeliest next tokens"
-        at_far = None
-        if far > length:
+        longer = None
+        if far > length:  # at all places, as the far text is one of each length up to its own
             text = texts_of_job(texts_job(model, None, one, far, 1, 0), first.tokenizer)
             if route == PROMPT_ROUTE:
-                at_far = _differences_of_prompts(pair, text, N_FAR_TARGETS).moved
+                longer = _differences_of_prompts(pair, text, far - 1)
             else:
-                at_far = _differences_of_next_tokens(pair, text, far - N_FAR_TARGETS).moved
+                longer = _differences_of_next_tokens(pair, text, length)
+        at_far = None if longer is None else longer.at_end(far - N_FAR_TARGETS)
         faults = _faults_of_writing(pair, texts, found)
-    return compare_differences(found, at_far, max(far, length), route, str(one.get("dtype", "unknown")), faults)
+    dtype = str(one.get("dtype", "unknown"))
+    return compare_differences(found, at_far, max(far, length), route, dtype, faults, longer)
 
 
 def _length(model: Model) -> int:
@@ -136,9 +140,9 @@ def _differences_of_prompts(pair: tuple[Backend, Backend], texts: Tokens, target
 
 def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, first: int) -> ServerDifferences:
     """Differences of the tokens that both servers tell behind prefixes."""
-    told = []
+    told, asked_lengths = [], list[list[int]]()
     short = [*range(2, 2 + N_SHORT_PREFIXES)] if len(texts) > 1 else []
-    count = N_PREFIXES if len(texts) > 1 else N_FAR_PREFIXES
+    count = N_PREFIXES if len(texts) > 1 else N_LONGER_PREFIXES
     for backend in pair:
         assert isinstance(backend, OpenAI), "both are servers"
         if backend.asks_in_chat:
@@ -149,10 +153,11 @@ def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, fi
             sendable = [place for place in short if is_text(backend.tokenizer, text[:place])] or short[-1:]
             padded = [*sendable, *[sendable[-1]] * (len(short) - len(sendable))] if short else []
             questions.append([prefix_question(backend.tokenizer, text, place, {}) for place in (*padded, *places)])
+            asked_lengths.append([*padded, *places])
         told.append(backend.likeliest_next_tokens(questions))
     shape = len(texts), len(short) + count, max(NEXT_TOKEN_COUNTS)
     nats, moved, ids = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int64)
-    slips = np.zeros((2, *shape[:2]))
+    slips, lengths = np.zeros((2, *shape[:2])), np.array(asked_lengths[: len(texts)])
     for row, (of_one, of_other) in enumerate(zip(*told, strict=True)):
         for column, (one, other) in enumerate(zip(of_one, of_other, strict=True)):
             slips[:, row, column] = one.written, other.written
@@ -166,6 +171,7 @@ def _differences_of_next_tokens(pair: tuple[Backend, Backend], texts: Tokens, fi
         ids=ids.reshape(shape[0], -1),
         opening=max(1, len(short)) * shape[2],
         near=near * shape[2],
+        places=np.repeat(lengths, shape[2], axis=1),
         slips=slips,
     )
 

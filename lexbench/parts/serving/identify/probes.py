@@ -1,9 +1,11 @@
 """Find faults of a server beside its angles, from its own likelihoods and a pack.
 
-Three probes. Each allows 3 times the rounding that was measured with the checkpoint.
+Four probes. Each allows 3 times the rounding that was measured with the checkpoint.
 
 - **Opening**: the first targets of the texts against the nearest setup. A BOS that is lost or doubled, or a header in
   front, changes them most.
+- **Pattern**: all targets against the nearest setup. Differences in proportion to the likelihoods, or alike for the
+  same token, are no rounding, however small (`differences.py`).
 - **Again**: the same texts once more, in the opposite order. A server that mixes requests up, or reads states of
   another prompt, gives other likelihoods.
 - **Greedy**: what the server writes where the temperature is 0. At the first token that differs from the checkpoint's
@@ -33,6 +35,7 @@ from lexbench.parts.serving.identify.causes import (
     fresh_texts,
     repetition_cause,
 )
+from lexbench.parts.serving.identify.differences import ServerDifferences, pattern_of
 from lexbench.parts.serving.identify.identify import MAX_DISTANCE_IN_NOISE, NO_SETUP_VERDICT, Identification, noise_rms
 from lexbench.parts.serving.identify.pack import (
     Nats,
@@ -40,6 +43,7 @@ from lexbench.parts.serving.identify.pack import (
     continue_texts,
     loglikelihood_question,
     question_nats,
+    target_places,
 )
 from lexbench.parts.serving.identify.prefixes import (
     PrefixReference,
@@ -57,12 +61,13 @@ def find_faults(pack: ReferencePack, backend: Backend, served: ServedPack, found
     """Name each fault in a sentence; by written tokens alone none is seen."""
     if served.written is not None:
         return []
+    said: list[str | None] = [pattern_fault(pack, served, found)]
     if served.prefixes is not None:
         assert isinstance(backend, OpenAI) and served.asked is not None, "the route is by next tokens"
         strange = found.verdict == NO_SETUP_VERDICT
-        said = _faults_of_prefixes(served.asked, pack.tokens, backend, served.prefixes, strange)
+        said += _faults_of_prefixes(served.asked, pack.tokens, backend, served.prefixes, strange)
     else:
-        said = [opening_fault(pack, served.nats, found)]
+        said.append(opening_fault(pack, served.nats, found))
         if capabilities(backend).remote:
             said.append(repetition_fault(pack, backend, served.nats))
         if pack.written.size:
@@ -119,6 +124,23 @@ def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> s
         f"the first {pack.opening} tokens of texts are {off:.2g} nats off, rounding explains {allowed:.2g}: look for a "
         "BOS that is lost or doubled, and for text in front of the prompt"
     )
+
+
+def pattern_fault(pack: ReferencePack, served: ServedPack, found: Identification) -> str | None:
+    """Sentence that the differences from the nearest setup are no rounding; None: they may be.
+
+    No setup turns them so: it is named whether the verdict is one or not.
+    """
+    nearest = served.reference.labels.index(found.near[0].label)
+    nats = served.reference.nll[nearest]
+    if served.asked is None:
+        places = target_places(pack.length, pack.opening, nats.shape[1])
+        ids = pack.tokens[:, places]
+    else:
+        ids = served.asked.ids.reshape(len(nats), -1)
+    whole = ServerDifferences(nats=nats, moved=served.nats - nats, ids=ids, opening=0, near=1)
+    pattern = pattern_of(whole)
+    return f"it is not that setup alone: {pattern}" if pattern else None
 
 
 def repetition_fault(pack: ReferencePack, backend: Backend, served: Nats) -> str | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from lexbench.core.attention import Attention, Floats, Window
+from lexbench.core.attention import Attention, ConstantScale, Floats, LogScale, Window
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.scaled import LayerRope, join_layers, ropes_of_model
@@ -21,6 +21,8 @@ READ_CHUNK_SIZES = (512, 2048, 8192)
 """Tokens that engines read at once, usually."""
 WRONG_BASE_FACTOR = 1.01
 """A base that is off by a percent."""
+WRONG_SOFTMAX_FACTOR = 1.3
+"""A softmax scale that is off, to either side: one that is off by less lies between this and the own one."""
 
 Angles = tuple[Floats, float]
 """[pairs] radians per token, and scale of cos and sin."""
@@ -48,7 +50,11 @@ def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
     if not ropes_of_model(model):
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")
     found: dict[str, AttentionSetup] = {}
-    for each in [AttentionSetup(OWN_SETUP_LABEL, Attention()), *_angle_setups(model, length), *_other_setups(length)]:
+    for each in [
+        AttentionSetup(OWN_SETUP_LABEL, Attention()),
+        *_angle_setups(model, length),
+        *_other_setups(model, length),
+    ]:
         # An empty Attention leaves the own angles: spelt out, so that a setup of the same angles is known as the same.
         angles = (
             each.attention
@@ -114,8 +120,9 @@ def _angle_variants(rope: LayerRope, length: int) -> dict[str, Angles]:
     return {**found, **{f"base {to:g}": kept(to) for to in TRIED_BASES if to != base}}
 
 
-def _other_setups(length: int) -> Iterator[AttentionSetup]:
-    """Setups of positions that half precision cannot hold, or that begin again in a chunk, and of hidden keys."""
+def _other_setups(model: Model, length: int) -> Iterator[AttentionSetup]:
+    """Setups of positions that half precision cannot hold, or that begin again in a chunk, of hidden keys, and of a
+    softmax that is sharper or flatter."""
     for dtype, exact in EXACT_POSITIONS_OF_DTYPE.items():
         if length > exact:
             yield AttentionSetup(f"angles in {dtype}", Attention(), rounded=dtype)
@@ -124,6 +131,13 @@ def _other_setups(length: int) -> Iterator[AttentionSetup]:
             yield AttentionSetup(f"positions begin again every {size} tokens", Attention(), chunk=size)
     for size in (length // 2, length // 4):
         yield AttentionSetup(f"window of {size} tokens", Attention(mask=Window(size)))
+    factor = WRONG_SOFTMAX_FACTOR
+    yield AttentionSetup(f"softmax scale times {factor:g}", Attention(query_scale=ConstantScale(factor)))
+    yield AttentionSetup(f"softmax scale divided by {factor:g}", Attention(query_scale=ConstantScale(1 / factor)))
+    if length > model.trained_length:
+        yield AttentionSetup(
+            "a temperature over positions (log n)", Attention(query_scale=LogScale(model.trained_length))
+        )
 
 
 def window_size(label: str) -> int | None:

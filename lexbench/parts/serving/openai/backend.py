@@ -157,6 +157,11 @@ class OpenAI(Completions, Backend):
         return isinstance(self._dialect, ChatDialect)
 
     @property
+    def takes_ids(self) -> bool:
+        """Whether prompts are sent as ids."""
+        return self._dialect.takes_ids
+
+    @property
     def bos_of_chats(self) -> float | None:
         """BOS that the server puts in front of messages, with its template; None where it is not asked in such."""
         return self._dialect.bos_count if isinstance(self._dialect, ChatDialect) else None
