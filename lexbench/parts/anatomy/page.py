@@ -47,7 +47,7 @@ def section(found: Measured, model: str, stem: Path, link: str) -> str:
     """
     dropped = dropped_wordings(found)
     left, checks = found.without(dropped), controls(found, dropped)
-    told = all(check.passed is not False for check in checks)
+    told = all(check.passed for check in checks)
     if told:
         draw(left, model, stem)
     else:
@@ -57,9 +57,9 @@ def section(found: Measured, model: str, stem: Path, link: str) -> str:
 
 def screen(found: Measured, checks: Sequence[Control]) -> Iterator[str]:
     """The verdicts, or the controls that fail."""
-    failed = [check for check in checks if check.passed is False]
+    failed = [check for check in checks if not check.passed]
     if failed:
-        yield "Nothing is told: " + "; ".join(f"{check.name} fails ({check.words})" for check in failed) + "."
+        yield "Nothing is told: " + "; ".join(f"{check.name} does not hold ({check.words})" for check in failed) + "."
         return
     for each in verdicts(found):
         yield f"- {each.claim}: **{each.said}** ({each.because}; {count_with_noun(each.n, 'wording')})."

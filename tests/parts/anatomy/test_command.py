@@ -42,7 +42,6 @@ def test_the_command_measures_controls_and_arms_and_writes_a_page(
     ("words", "said"),
     [
         (["--arms", "gap", "some"], "--arms must be some of adjacent"),
-        (["seed=[0,1]"], "anatomy pairs questions of one seed, got [0, 1]"),
     ],
 )
 def test_wrong_words_are_refused_in_a_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
