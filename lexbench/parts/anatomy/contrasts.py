@@ -1,7 +1,8 @@
 """Contrasts of arms by octave, controls, and verdicts on five claims, from the samples of a run."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from lexbench.core.record import Sample
 from lexbench.parts.anatomy.arms import ARM_CONTRASTS, Contrast, arm_of
 from lexbench.parts.anatomy.tasks.anatomy import FIXED_ROOM, Anatomy
 from lexbench.parts.anatomy.wordings import KEY_WORDINGS, N_CANDIDATES
+from lexbench.runner.job import MAX_SAMPLES_PER_CELL
 from lexbench.stats.intervals import Interval, cluster_bootstrap, wilson_interval
 from lexbench.stats.pairs import PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
 from lexbench.store.format import FinishedCell
@@ -54,7 +56,11 @@ class Measured:
 
 
 def collect_cells(finished: Sequence[FinishedCell]) -> Measured:
-    """The cells of the task anatomy among those of a run."""
+    """The cells of the task anatomy among those of a run.
+
+    Questions of another seed, text or haystack are other questions: their samples get indices of their own.
+    """
+    sets: dict[str, int] = {}
     found: dict[tuple[MethodKey, int], dict[str, Sequence[Sample]]] = {}
     refused: dict[str, int] = {}
     length = 0
@@ -71,7 +77,10 @@ def collect_cells(finished: Sequence[FinishedCell]) -> Measured:
             refused[each.refused] = refused.get(each.refused, 0) + 1
             continue
         arms = found.setdefault((cell.method, cell.length - FIXED_ROOM), {})
-        arms[arm] = [*arms.get(arm, ()), *(sample for sample in each.samples if sample.failed is None)]
+        asked = json.dumps([cell.seed, cell.identity["corpus"], stated["haystack"]], sort_keys=True)
+        first = MAX_SAMPLES_PER_CELL * sets.setdefault(asked, len(sets))
+        samples = (replace(sample, index=first + sample.index) for sample in each.samples if sample.failed is None)
+        arms[arm] = [*arms.get(arm, ()), *samples]
     return Measured(length, found, refused)
 
 

@@ -27,42 +27,57 @@ contrast. Contrasts do not add up: arms interact. A distance is an octave, named
 
 def write(found: Measured, model: str, folder: Path) -> tuple[Path, list[str]]:
     """Write the page, and the figure where the controls hold; the page and its first lines."""
+    page, stem = folder / f"{PAGE_STEM}.md", folder / PAGE_STEM
     dropped = dropped_wordings(found)
-    left = found.without(dropped)
-    checks = controls(found, dropped)
-    stem = folder / PAGE_STEM
-    told = all(check.passed is not False for check in checks)
+    lines = [*screen(found.without(dropped), controls(found, dropped))]
+    write_text(
+        page, f"# Anatomy of a far key: {model}\n\n" + section(found, model, stem, stem.with_suffix(".svg").name)
+    )
+    return page, lines
+
+
+def section(found: Measured, model: str, stem: Path, link: str) -> str:
+    """The page of a model without its heading, in Markdown; its figure is drawn as stem.svg where controls hold.
+
+    Args:
+        found: all wordings.
+        model: its name.
+        stem: path of the figure without its suffix.
+        link: the figure's address on the page.
+    """
+    dropped = dropped_wordings(found)
+    left, checks = found.without(dropped), controls(found, dropped)
+    told = all(check.passed for check in checks)
     if told:
         draw(left, model, stem)
     else:
         stem.with_suffix(".svg").unlink(missing_ok=True)
-    lines = [*screen(left, checks)]
-    write_text(stem.with_suffix(".md"), markdown(left, model, checks, dropped, lines, told))
-    return stem.with_suffix(".md"), lines
+    return _markdown(left, checks, dropped, link if told else None)
 
 
 def screen(found: Measured, checks: Sequence[Control]) -> Iterator[str]:
     """The verdicts, or the controls that fail."""
-    failed = [check for check in checks if check.passed is False]
+    failed = [check for check in checks if not check.passed]
     if failed:
-        yield "Nothing is told: " + "; ".join(f"{check.name} fails ({check.words})" for check in failed) + "."
+        yield "Nothing is told: " + "; ".join(f"{check.name} does not hold ({check.words})" for check in failed) + "."
         return
     for each in verdicts(found):
         yield f"- {each.claim}: **{each.said}** ({each.because}; {count_with_noun(each.n, 'wording')})."
 
 
-def markdown(
-    found: Measured, model: str, checks: Sequence[Control], dropped: Sequence[str], lines: Sequence[str], told: bool
-) -> str:
-    """The page."""
-    parts = [f"# Anatomy of a far key: {model}", "", *lines, ""]
-    if told:
-        parts += [f"![Contrasts over distance]({PAGE_STEM}.svg)", "", PAGE_LEGEND, ""]
+def _markdown(found: Measured, checks: Sequence[Control], dropped: Sequence[str], link: str | None) -> str:
+    """Verdicts, contrasts and controls; without a figure where the controls do not hold."""
+    parts = [*screen(found, checks), ""]
+    if link is not None:
+        parts += [f"![Contrasts over distance]({link})", "", PAGE_LEGEND, ""]
         parts += [formats.grid_markdown(_contrasts(found, method)) for method in found.methods]
         parts += [formats.grid_markdown(_whole_keys(found, method)) for method in found.methods]
     parts.append(formats.grid_markdown(_controls(checks)))
     if dropped:
-        parts += [f"Wordings that were dropped, as the model does not know them: {', '.join(dropped)}.", ""]
+        parts += [
+            f"Wordings that were dropped, as they are not chosen right at distance zero: {', '.join(dropped)}.",
+            "",
+        ]
     if found.refused:
         reasons = [f"{reason} ({count_with_noun(n, 'cell')})" for reason, n in found.refused.items()]
         parts += [f"Refused: {join_first_few(reasons)}.", ""]

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from lexbench.core.method_key import BASELINE_METHOD
-from lexbench.core.record import Sample
+from lexbench.core.record import Cell, Sample
 from lexbench.parts.anatomy import contrasts, page
 from lexbench.parts.anatomy.arms import ARM_CONTRASTS, ARM_FORMS, CONTROL_FORMS
 from lexbench.parts.anatomy.contrasts import Measured
 from lexbench.parts.anatomy.verdicts import verdicts
 from lexbench.parts.anatomy.wordings import KEY_WORDINGS
+from lexbench.store.format import FinishedCell
 
 OCTAVES = (256, 512, 1024, 2048)
 USUAL = (
@@ -184,5 +185,25 @@ def test_controls_and_dropped_wordings() -> None:
         each.name for each in KEY_WORDINGS
     } - {*dropped}
     assert next(iter(page.screen(left, contrasts.controls(whole, dropped)))).startswith(
-        "Nothing is told: packed as stock fails"
+        "Nothing is told: packed as stock does not hold"
     )
+
+
+def test_cells_of_other_texts_are_not_paired() -> None:
+    """Two folders' worth of cells: the second has other texts, and question 3 of it is another question."""
+    task = {**contrasts.FORM_DEFAULTS, "haystack": "text"}
+
+    def cell(form: Mapping[str, Any], corpus: str, shift: float, refused: str | None = None) -> FinishedCell:
+        identity = {"task": {**task, **form}, "corpus": corpus}
+        about = Cell(
+            model="m", method=BASELINE_METHOD, task="anatomy", length=384, trained_length=1024, seed=0, n=4,
+            protocol="", backend="hf", dtype="float32", kernel="", corpus=corpus, version="", identity=identity,
+        )  # fmt: skip
+        return FinishedCell(about, [] if refused else [sample(index, index + shift) for index in range(4)], refused)
+
+    cells = [cell({}, "one", 1.0), cell({"near": 8}, "one", 0.0), cell({}, "two", 90.0), cell({"near": 3}, "one", 0.0)]
+    found = contrasts.collect_cells([*cells, cell({"near": 64}, "one", 0.0, "too short")])
+    [arms] = found.cells.values()
+    assert {arm: len(samples) for arm, samples in arms.items()} == {"gap": 8, "near8": 4}
+    assert set(contrasts.by_wording(arms, "gap", "near8").values()) == {1.0}
+    assert found.refused == {"too short": 1} and found.octaves(BASELINE_METHOD) == [256]

@@ -1,6 +1,7 @@
 """`lexbench anatomy`."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from lexbench.commands import hydra_config, run
@@ -41,32 +42,26 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     config = {**config, "price": False, "n": config["n"] or N_QUESTIONS}
     if config["lengths"] is None and config["multiples"] is None:
         config["lengths"] = _octave_lengths(config["model"])
-    if isinstance(config["seed"], list):
-        raise ConfigError(f"anatomy pairs questions of one seed, got {config['seed']}: e.g. seed=0")
     methods, ids = chosen_methods(config, choices), set[str]()
     job: Any = None
     for forms, short in ((CONTROL_FORMS.values(), True), ((ARM_FORMS[each] for each in arms), False)):
         suite = [{"name": "anatomy", "haystack": options.haystack, **form} for form in forms]
-        asked = {**config, "task": {"suite": suite}}
-        if short and isinstance(config["lengths"], list):
-            asked["lengths"] = config["lengths"][:1]
-        job = run.job_of(asked, {**choices, "task": "anatomy"}, methods)
-        ids |= {cell.id for cell in execute_job(job)}
+        job = run.job_of({**config, "task": {"suite": suite}}, {**choices, "task": "anatomy"}, methods)
+        # Of the texts of all lengths, so that controls are paired with arms.
+        ids |= {cell.id for cell in execute_job(replace(job, lengths=job.lengths[:1]) if short else job)}
     if not ids:
         return 0
-    # Cells of earlier commands with the same questions are of the page, too: other arms, octaves and methods.
-    found = collect_cells(
-        [each for each in Store(job.results).load() if _same_questions(each.cell, job, options.haystack)]
-    )
+    # Cells of earlier commands are of the page, too: other arms, octaves, methods and seeds.
+    found = collect_cells([each for each in Store(job.results).load() if _is_alike(each.cell, job, options.haystack)])
     if found.cells:
         written, lines = page.write(found, job.model.name, job.results)
         print("\n".join([*lines, "", str(written)]))
     return run.exit_code([(job.results, sorted(ids))])
 
 
-def _same_questions(cell: Any, job: Any, haystack: str) -> bool:
-    """Whether a cell asks the questions of this job, in some form and at some length."""
-    same = (cell.seed, cell.n, cell.identity["task"].get("haystack")) == (job.seeds[0], job.n, haystack)
+def _is_alike(cell: Any, job: Any, haystack: str) -> bool:
+    """Whether a cell may stand on one page with those of a job: of the same model, around the same kind of text."""
+    same = (cell.model, cell.n, cell.identity["task"].get("haystack")) == (job.model.name, job.n, haystack)
     return same and cell.dtype == job.backend.get("dtype", cell.dtype)
 
 
