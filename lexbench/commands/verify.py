@@ -108,20 +108,20 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def checks_table(found: Sequence[tuple[str, "Sequence[MethodCheck] | str"]]) -> str:
-    """Methods by checks, in Markdown; below it why methods are refused."""
-    from lexbench.core.text import plain_text
-    from lexbench.report.formats import markdown_columns
+    """Methods by checks, and below why methods are refused."""
+    from lexbench.report.formats import sheet_text
+    from lexbench.report.grid import Grid, GridEntry
 
     names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
     marks = {True: "ok", False: "FAILED", None: "-"}
-    rows, below = [], []
-    for label, checks in found:
-        if isinstance(checks, str):
-            rows.append([label, "refused", *[""] * (len(names) - 1)])
-            below.append(f"{label}: {plain_text(checks)}")
-        else:
-            rows.append([label, *(f"{marks[check.passed]} {check.explanation}" for check in checks)])
-    return "\n".join([*markdown_columns(["method", *(names or ("checks",))], rows), *(["", *below] if below else [])])
+    head = ["method", *(names or ("checks",))]
+    rows = [
+        [label, GridEntry(text="refused", notes=(checks,)), *[""] * (len(head) - 2)]
+        if isinstance(checks, str)
+        else [label, *(f"{marks[check.passed]} {check.explanation}" for check in checks)]
+        for label, checks in found
+    ]
+    return sheet_text([Grid(head=head, rows=rows)]).rstrip()
 
 
 COMMAND = Command(

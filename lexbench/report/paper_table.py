@@ -6,8 +6,7 @@ letters (`WIDTH_FACTORS_OF_SIZE`). The largest size that fits is taken.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,7 +19,7 @@ from lexbench.core.record import Record
 from lexbench.core.text import plain_text
 from lexbench.report import looks
 from lexbench.report.formats import escape_tex
-from lexbench.report.grid import best_displayed_value, value_entry
+from lexbench.report.grid import GridEntry, best_displayed_value, interval_texts, value_entry
 from lexbench.report.titles import differences_of, table_caption
 from lexbench.report.wording import format_record_value, format_signed, metric_label
 from lexbench.stats.differences import Differences
@@ -50,15 +49,6 @@ INTERVAL_PLACES = ("below", "beside", "none")
 Star = tuple[str, MethodKey, int]
 """Name of the table, method and length of a starred value."""
 MEASURED_FONTS = ("cmr10.ttf", "STIXGeneral.ttf")
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """Text of one cell of the table, with its interval and marks."""
-
-    text: str
-    interval: str = ""
-    bold: bool = False
 
 
 def paper_latex(
@@ -151,8 +141,8 @@ def _font_face(font: str) -> FT2Font:
     return face
 
 
-def _cell_width_points(cell: TableCell, points: float, interval: str) -> float:
-    value = text_width_points(cell.text, points, cell.bold)
+def _cell_width_points(cell: GridEntry, points: float, interval: str) -> float:
+    value = text_width_points(cell.text + "*" * cell.star, points, cell.best)
     if interval == "below":
         return max(value, text_width_points(cell.interval, TINY_FONT_POINTS))
     return value + (
@@ -166,35 +156,35 @@ def _rows(
     digits: int | None,
     highlight: Collection[str],
     starred: Collection[Star],
-) -> list[list[TableCell]]:
+) -> list[list[GridEntry]]:
     def text(record: Record, value: float) -> str:
         return format_record_value(record, value) if digits is None else f"{value:.{digits}f}"
 
     best = {length: best_displayed_value(table.at(length), text) for length in lengths}
     rows = []
     for method in looks.order_methods(table.methods, highlight):
-        row = [TableCell(looks.paper_name(method))]
+        row = [GridEntry(text=looks.paper_name(method))]
         for length in lengths:
             record = table.entries.get((method, length))
             if record is None or record.value is None:
-                row.append(TableCell("--" if record and record.refused else value_entry(record).text))
+                row.append(GridEntry(text="--" if record and record.refused else value_entry(record).text))
                 continue
             shown = text(record, record.value)
-            ends = [text(record, end) for end in (record.low, record.high) if end is not None]
-            interval = f"[{', '.join(ends)}]" if len(ends) == 2 else ""
-            star = "*" if (table.name, method, length) in starred else ""
-            row.append(TableCell(shown + star, interval, shown == best[length] and not at_floor(record)))
+            ends = interval_texts(record.low, record.high, partial(text, record))
+            star = (table.name, method, length) in starred
+            is_best = shown == best[length] and not at_floor(record)
+            row.append(GridEntry(text=shown, ends=ends, best=is_best, star=star))
         rows.append(row)
     return rows
 
 
-def _price_cell(price: SummaryValue | None, digits: int | None) -> TableCell:
+def _price_cell(price: SummaryValue | None, digits: int | None) -> GridEntry:
     """A price in the table's unit, nats or points; empty where there is none."""
     if price is None or price.value is None:
-        return TableCell("--" if price else "")
+        return GridEntry(text="--" if price else "")
     places = f".{digits}f" if digits is not None else ".1f" if price.unit == "points" else ".3f"
-    ends = [format_signed(end, places) for end in (price.low, price.high) if end is not None]
-    return TableCell(format_signed(price.value, places), f"[{', '.join(ends)}]" if len(ends) == 2 else "")
+    ends = interval_texts(price.low, price.high, lambda end: format_signed(end, places))
+    return GridEntry(text=format_signed(price.value, places), ends=ends)
 
 
 def significant_places(found: Mapping[str, Differences]) -> set[Star]:
@@ -245,7 +235,7 @@ def floating_table(tabular: str, tables: Sequence[Table], label: str, baseline: 
 
 
 def _lines(
-    blocks: Sequence[tuple[str, Sequence[Sequence[TableCell]]]],
+    blocks: Sequence[tuple[str, Sequence[Sequence[GridEntry]]]],
     heads: Sequence[str],
     command: str,
     gap: float,
@@ -269,6 +259,7 @@ def _lines(
     yield ""
 
 
-def _cell_latex(cell: TableCell, interval: str) -> str:
-    value = f"\\textbf{{{escape_tex(cell.text)}}}" if cell.bold else escape_tex(cell.text)
+def _cell_latex(cell: GridEntry, interval: str) -> str:
+    shown = escape_tex(cell.text + "*" * cell.star)
+    value = f"\\textbf{{{shown}}}" if cell.best else shown
     return f"{value} {{\\tiny {escape_tex(cell.interval)}}}" if interval == "beside" and cell.interval else value

@@ -226,7 +226,7 @@ def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[SummaryValue
     found = []
     for row in table.methods:
         own = {each.length: each.cost for each in every if each.method == row and each.length in lengths}
-        found += [each.of(row, own) for each in COST_SUMMARIES]
+        found += filter(None, (each.of(row, own) for each in COST_SUMMARIES))
     return found
 
 

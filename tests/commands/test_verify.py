@@ -35,15 +35,15 @@ def test_the_table_keeps_its_columns_whatever_a_refusal_says() -> None:
         ("dca", "sees a|b:\ntoo short"),
     ]
     assert checks_table(rows).splitlines() == [
-        "| method |  applied |          identity |",
-        "| ------ | -------: | ----------------: |",
-        r"| pi     | ok 1e+00 | - not \| promised |",
-        "| dca    |  refused |                   |",
+        "| method |     applied |          identity |",
+        "| ------ | ----------: | ----------------: |",
+        r"| pi     |    ok 1e+00 | - not \| promised |",
+        "| dca    | refused (1) |                   |",
         "",
-        "dca: sees a|b: too short",
+        "(1) sees a|b: too short",
     ]
     assert checks_table(rows[1:]).splitlines()[:3] == [
-        "| method |  checks |",
-        "| ------ | ------: |",
-        "| dca    | refused |",
+        "| method |      checks |",
+        "| ------ | ----------: |",
+        "| dca    | refused (1) |",
     ]

@@ -149,7 +149,7 @@ def test_every_table_has_a_source_a_protocol_and_figures_that_are_all_shown(name
 
 def test_notes_on_single_figures_are_shown() -> None:
     text = narrowest_layout(one("giraffe-wikiqa"))
-    assert text.notes == ["(1) scale 8"]
+    assert text.below == ["(1) scale 8"]
     assert sum(part.endswith("(1)") for row in text.rows for part in row) == 4
 
 

@@ -7,7 +7,7 @@ columns.
 import csv
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
@@ -107,16 +107,6 @@ def _table(folder: Path, about: dict[str, str]) -> PublishedTable:
     )
 
 
-@dataclass(frozen=True)
-class TextLayout:
-    """A table as text: the first columns are labels, as many as `labels`."""
-
-    head: list[str]
-    labels: int
-    rows: list[list[str]]
-    notes: list[str]
-
-
 COLUMN_HEADS = {"trained_length": "trained length", "at": "length"}
 COLUMN_FIELD_CHOICES = (("at",), ("dataset", "metric", "at"), ("dataset", "metric"))
 """Choices for the columns; the other differing fields become rows."""
@@ -142,19 +132,10 @@ def _single_value(figures: Sequence[PublishedNumber], name: str) -> str:
 
 def published_grid(table: PublishedTable) -> Grid:
     """The figures below their source and protocol."""
-    found = narrowest_layout(table)
-    title = f"Published: {table.name}"
-    return Grid(
-        title=title,
-        above=published_caption(table),
-        head=found.head,
-        rows=found.rows,
-        labels=found.labels,
-        below=found.notes,
-    )
+    return replace(narrowest_layout(table), title=f"Published: {table.name}", above=published_caption(table))
 
 
-def narrowest_layout(table: PublishedTable) -> TextLayout:
+def narrowest_layout(table: PublishedTable) -> Grid:
     """The figures as text, in the layout that takes the least room."""
     names = ("dataset", "metric", "model", "method", "trained_length", "at")
     odd = [name for name in names if len({getattr(figure, name) for figure in table.figures}) > 1]
@@ -167,11 +148,11 @@ def narrowest_layout(table: PublishedTable) -> TextLayout:
     )
 
 
-def _layout_width(each: TextLayout) -> int:
+def _layout_width(each: Grid) -> int:
     return len(each.head) - each.labels
 
 
-def _pivot(figures: Sequence[PublishedNumber], odd: Sequence[str], across: Sequence[str]) -> TextLayout:
+def _pivot(figures: Sequence[PublishedNumber], odd: Sequence[str], across: Sequence[str]) -> Grid:
     down = [name for name in odd if name not in across] or ["method"]
     texts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     notes: dict[str, int] = {}
@@ -182,19 +163,17 @@ def _pivot(figures: Sequence[PublishedNumber], odd: Sequence[str], across: Seque
         texts.setdefault((row, column), []).append(figure.shown + mark)
     rows, columns = (list(dict.fromkeys(key[side] for key in texts)) for side in (0, 1))
     head = [" ".join(filter(None, column)) or "value" for column in columns]
-    return TextLayout(
+    return Grid(
         head=[COLUMN_HEADS.get(name, name) for name in down] + head,
         labels=len(down),
         rows=[[*row, *(", ".join(texts.get((row, column), [])) for column in columns)] for row in rows],
-        notes=[f"({mark}) {text}" for text, mark in notes.items()],
+        below=[f"({mark}) {text}" for text, mark in notes.items()],
     )
 
 
-def _transpose_layout(each: TextLayout) -> TextLayout:
+def _transpose_layout(each: Grid) -> Grid:
     """Rows as columns, their labels joined."""
-    heads = [" ".join(filter(None, row[: each.labels])) for row in each.rows]
-    body = [
-        [each.head[each.labels + place], *(row[each.labels + place] for row in each.rows)]
-        for place in range(_layout_width(each))
-    ]
-    return TextLayout(head=["length", *heads], labels=1, rows=body, notes=each.notes)
+    heads = [" ".join(filter(None, map(str, row[: each.labels]))) for row in each.rows]
+    columns = zip(*(row[each.labels :] for row in each.rows), strict=True)
+    body = [[head, *column] for head, column in zip(each.head[each.labels :], columns, strict=True)]
+    return replace(each, head=["length", *heads], labels=1, rows=body)
