@@ -304,6 +304,16 @@ def relative_positions(query_positions: Tensor, key_positions: Tensor) -> Tensor
     return (query_positions[..., :, None] - key_positions[..., None, :]).to(torch.float64)[..., None, :, :]
 
 
+def distinct_distances(query_positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
+    """[N] float64 distances i - j that occur, and [.., 1, Q, K] indices into them; later keys, masked, count as 0."""
+    between = relative_positions(query_positions, key_positions).clamp_min(0)
+    if _are_consecutive(query_positions) and _are_consecutive(key_positions):
+        farthest = (query_positions[-1] - key_positions[0]).clamp_min(0)
+        return torch.arange(int(farthest) + 1, dtype=torch.float64, device=between.device), between.long()
+    distances, index = torch.unique(between, return_inverse=True)
+    return distances, index
+
+
 def table_rows(positions: Tensor, name: str) -> Tensor:
     """Positions as row indices of a table; ConfigError for fractions and negative positions."""
     index = positions.long()

@@ -20,7 +20,19 @@ from lexbench.parts.lab.native.decoder import Decoder, DecoderCache, DecoderShap
 
 OUTER = [
     *("randomized", "shape", "cape", "pose", "bipe", "dape", "key_norm", "qk_norm", "cosine", "interleave"),
-    *("hwfa", "hwfa2", "zebra", "inverse_leaky_rerope", "ssmax", "fox", "irope", "abacus", "coupling"),
+    *(
+        "hwfa",
+        "hwfa2",
+        "zebra",
+        "inverse_leaky_rerope",
+        "ssmax",
+        "fox",
+        "irope",
+        "abacus",
+        "coupling",
+        "tupe",
+        "rerope",
+    ),
 ]
 INNER: list[str | dict[str, Any]] = [
     *("rope", "xpos", "clex", "coca", "fope", "alibi", "kerple", "t5", "shaw", "cope", "floater", "fox", "path"),
