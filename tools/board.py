@@ -2,7 +2,7 @@
 
 Each entry is a committed cell of results/reference/lexlet (32 samples, likelihoods and written answers) under another
 seed, so every entry has an identity of its own. The files are written and admitted first; then a process, with one more
-for each processor, recomputes all and writes the site.
+for each processor, recomputes all and writes the page.
 """
 
 import argparse

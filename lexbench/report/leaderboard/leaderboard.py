@@ -122,6 +122,19 @@ def leaderboard_text(
     )
 
 
+def leaderboard_of(finished: Sequence[FinishedCell]) -> Leaderboard:
+    """Methods by length of some cells, as a page shows them."""
+    tables, omitted_note = _tables_of_page(build_tables(finished), len(finished))
+    samples = samples_by_cell(finished)
+    return Leaderboard(
+        rows="method",
+        columns="length",
+        boards=boards_by_method(tables, samples, "length"),
+        face=partial(face_blocks, tables, samples),
+        left_out=omitted_note,
+    )
+
+
 def _tables_of_page(tables: Sequence[Table], cells: int) -> tuple[list[Table], str]:
     """Tables of the settings whose boards a page shows, and how many boards it leaves out."""
     boards = headline_metric_tables(tables)

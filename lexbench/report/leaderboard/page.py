@@ -76,6 +76,11 @@ def leaderboard_sheet(page: Leaderboard) -> list[Block]:
     return [*above, *page.headlines, *map(_board_grid, page.boards), *map(published_grid, page.published)]
 
 
+def html_sheet(page: Leaderboard) -> list[Block]:
+    """The first view, then the same as in every format."""
+    return [*page.face(), *leaderboard_sheet(page)]
+
+
 def _board_grid(board: Board) -> Grid:
     protocol, *rest = board.caption.split("\n")
     return Grid(
@@ -178,5 +183,5 @@ FORMAT_WRITERS: Mapping[str, Callable[[Leaderboard], str]] = {
     "csv": page_csv,
     "latex": lambda page: formats.sheet_latex(leaderboard_sheet(page)),
     "json": page_json,
-    "html": lambda page: formats.html_page("lexbench leaderboard", [*page.face(), *leaderboard_sheet(page)]),
+    "html": lambda page: formats.html_page("lexbench leaderboard", html_sheet(page)),
 }

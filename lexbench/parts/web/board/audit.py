@@ -48,9 +48,7 @@ from lexbench.core.task import (
 )
 from lexbench.core.text import plain_text
 from lexbench.parts.web.board.ledger import Submission, admitted_cells, hash_cell_files
-from lexbench.parts.web.page.samples import samples_json
 from lexbench.stats import invariants, metrics
-from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.records import records_of
 from lexbench.stats.rescored import EmptyCorpus, derived_scores
 from lexbench.store.format import FinishedCell, read_cell_file
@@ -78,14 +76,10 @@ class CheckedCell:
     """Facts of each question that are the same for every model and method, by index."""
     answers: Mapping[int, Mapping[str, float] | None]
     """Scores by name, or the mean NLL in nats, of each sample, by index; None: the sample failed."""
-    outcomes: Sequence[Outcome]
-    """Outcomes of the headline metric; empty without one."""
     losses: str | None
     """Hash of the losses of all samples; None: it has none."""
     checkable: bool
     """Whether a task of lexbench can score its answers again, or it has no scores."""
-    samples: str | None
-    """Name of the script with its samples; None: none is written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,35 +110,26 @@ class AuditedBoard:
     refused: list[AuditFinding]
 
 
-def audit_submissions(folder: Path, submissions: Sequence[Submission], samples: Path | None = None) -> AuditedBoard:
-    """Read, check and recompute all submissions in the order of their admission.
-
-    Args:
-        folder: the ledger's.
-        submissions: its lines.
-        samples: an empty folder, in which a script with the samples of each entry is written; None: nowhere.
-    """
+def audit_submissions(folder: Path, submissions: Sequence[Submission]) -> AuditedBoard:
+    """Read, check and recompute all submissions of a ledger's folder in the order of their admission."""
     entries: list[BoardEntry] = []
     refused: list[AuditFinding] = []
-    jobs: list[tuple[Submission, Path, Path | None]] = []
+    jobs: list[tuple[Submission, Path]] = []
     latest = {each.folder: each for each in submissions}
-    for number, submission in enumerate(submissions):
+    for submission in submissions:
         changed = _changed_files(folder / submission.folder, submission)
         if latest[submission.folder] is submission:
             strays = hash_cell_files(folder / submission.folder).keys() - admitted_cells(submissions, submission.folder)
             changed |= dict.fromkeys(strays, "not in the ledger: it was added afterwards")
         refused += [AuditFinding(submission.name, name, why) for name, why in sorted(changed.items())]
         for name in sorted(submission.cells.keys() - changed.keys()):
-            file = folder / submission.folder / "cells" / f"{name}.parquet"
-            jobs.append((submission, file, samples / f"{number}-{name}.js" if samples else None))
+            jobs.append((submission, folder / submission.folder / "cells" / f"{name}.parquet"))
     claims = {each.name: _read_claims(folder / each.folder) for each in submissions}
     first = _FirstSubmission()
-    for (submission, file, script), found in zip(jobs, _check_cells([job[1:] for job in jobs]), strict=True):
+    for (submission, file), found in zip(jobs, _check_cells([file for _, file in jobs]), strict=True):
         why = found if isinstance(found, str) else next(first.differing_questions(found), None)
         if why is not None or isinstance(found, str):
             refused.append(AuditFinding(submission.name, file.stem, plain_text(str(why).replace(f"{folder}/", ""))))
-            if script:
-                script.unlink(missing_ok=True)
             continue
         marks = [*first.reasons_not_ranked(found, submission.name), *_wrong_claims(found, claims[submission.name])]
         if not found.checkable:
@@ -155,7 +140,7 @@ def audit_submissions(folder: Path, submissions: Sequence[Submission], samples: 
     return AuditedBoard(submissions, entries, refused)
 
 
-def _check_cells(jobs: Sequence[tuple[Path, Path | None]]) -> Iterator["CheckedCell | str"]:
+def _check_cells(jobs: Sequence[Path]) -> Iterator["CheckedCell | str"]:
     """Findings of `check_cell` on each file, in order; many files are spread over all processors."""
     workers = min(n_usable_cores(), len(jobs) // MIN_FILES_FOR_PROCESSES)
     if workers < 2:
@@ -165,13 +150,8 @@ def _check_cells(jobs: Sequence[tuple[Path, Path | None]]) -> Iterator["CheckedC
         yield from pool.map(check_cell, jobs, chunksize=64)
 
 
-def check_cell(job: tuple[Path, Path | None]) -> "CheckedCell | str":
-    """Read, check and recompute one cell, and write its samples; the first fault, if there is one.
-
-    Args:
-        job: the cell's file, and the script to write; None: none.
-    """
-    file, script = job
+def check_cell(file: Path) -> "CheckedCell | str":
+    """Read, check and recompute one cell; the first fault, if there is one."""
     try:
         finished = read_cell_file(file)
         for fault in (*invariants.cell_faults(finished), *wrong_scores(finished)):
@@ -180,9 +160,6 @@ def check_cell(job: tuple[Path, Path | None]) -> "CheckedCell | str":
     except ValueError as error:
         return str(error)
     held = finished.samples
-    if script and held:
-        text = samples_json(finished).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-        script.write_text(f'lexbenchSamples("{script.stem}", {text});\n', encoding="utf-8")
     losses = [sample.nll.tobytes() for sample in held if sample.nll is not None]
     headline = min(records, key=lambda each: (each.part is not None, metrics.metric_sort_key(each.metric)))
     return CheckedCell(
@@ -192,10 +169,8 @@ def check_cell(job: tuple[Path, Path | None]) -> "CheckedCell | str":
         key=invariants.question_key(finished),
         questions={sample.index: _question_fields(sample) for sample in held if sample.failed is None},
         answers={sample.index: _answer_values(sample) for sample in held},
-        outcomes=outcomes_of_samples(held, headline.metric) if headline.metric and headline.value is not None else (),
         losses=hashlib.sha256(b"".join(losses)).hexdigest() if losses else None,
         checkable=_has_checkable_scores(finished),
-        samples=script.stem if script and held else None,
     )
 
 

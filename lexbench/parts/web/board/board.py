@@ -1,4 +1,4 @@
-"""`lexbench board`: admit a submission, recompute all of them, write the site."""
+"""`lexbench board`: admit a submission, recompute all of them, write the page."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,18 +21,18 @@ def update_board(
     by: str | None = None,
     url: str | None = None,
 ) -> tuple[Path, list[str], list[AuditFinding]]:
-    """The page of the site, notes to print, and the refused cells.
+    """The page, notes to print, and the refused cells.
 
     Args:
         ledger: folder with ledger.jsonl.
-        out: folder of the site; None: board in the ledger's folder.
+        out: folder of the page; None: board in the ledger's folder.
         add: run folder to admit first, below the ledger's folder.
         name: of the new submission; None: its folder's name.
         by: who measured the new one.
         url: where the new one is described.
 
     Raises ConfigError where the ledger or the new submission cannot be read, or a cell of the new one is refused:
-    then the ledger stays as it is, and the site shows why.
+    then the ledger stays as it is, and the page shows why.
     """
     if add is None and (name or by or url):
         raise ConfigError("--name, --by and --url describe a submission: give --add RUN, too")

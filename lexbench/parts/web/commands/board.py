@@ -9,7 +9,7 @@ from lexbench.commands.command import Command
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ledger", type=Path, metavar="LEDGER", help="folder with ledger.jsonl and the submissions")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the site (default: LEDGER/board)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the page (default: LEDGER/board)")
     parser.add_argument("--add", type=Path, metavar="RUN", help="first admit this run folder, which lies in LEDGER")
     parser.add_argument("--name", metavar="NAME", help="of the submission (default: the run folder's name)")
     parser.add_argument("--by", metavar="NAME", help="who measured it")
@@ -17,7 +17,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
-    """Admit a submission, if there is one; write the site; 1 where a cell is refused."""
+    """Admit a submission, if there is one; write the page; 1 where a cell is refused."""
     from lexbench.parts.web.board.board import update_board
 
     page, notes, refused = update_board(options.ledger, options.out, options.add, options.name, options.by, options.url)
@@ -29,7 +29,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="board",
-    help="recompute a ledger of submissions from their samples, and write it as a static site",
+    help="recompute a ledger of submissions from their samples, and write it as a leaderboard's web page",
     call=call,
     arguments=_arguments,
     epilog="""\

@@ -122,10 +122,10 @@ def _package_file(name: str) -> Any:
     return files(__package__) / name
 
 
-def template_environment(package: str = __package__) -> jinja2.Environment:
-    """Templates of a package, in which everything is escaped and made visible."""
+def template_environment() -> jinja2.Environment:
+    """Templates of the page, in which everything is escaped and made visible."""
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader(package, ""),
+        loader=jinja2.PackageLoader(__package__, ""),
         autoescape=True,
         finalize=_make_visible,
         trim_blocks=True,

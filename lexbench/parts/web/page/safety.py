@@ -55,14 +55,11 @@ def content_hash(content: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() + "'"
 
 
-def security_policy(scripts: Sequence[str], styles: Sequence[str], served: bool, scripts_below: bool = False) -> str:
-    """The strictest content security policy under which the page works; PNG files are made by way of a `data:` picture.
-
-    With `scripts_below`, scripts in files beside the page may run, too.
-    """
+def security_policy(scripts: Sequence[str], styles: Sequence[str], served: bool) -> str:
+    """The strictest content security policy under which the page works; PNG files are made by a `data:` picture."""
     allowed = {
         "default-src": "'none'",
-        "script-src": " ".join([*map(content_hash, scripts), *(["'self'"] if scripts_below else [])]),
+        "script-src": " ".join(map(content_hash, scripts)),
         "style-src": " ".join(map(content_hash, styles)),
         "img-src": "data:",
         "connect-src": "'self'" if served else "'none'",

@@ -1,7 +1,6 @@
 """The board: numbers recomputed from samples, tampering found, a site that shows both."""
 
 import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -15,18 +14,16 @@ import pytest
 from lexbench.commands import main
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
-from lexbench.parts.web.board import audit, ledger, matrix
+from lexbench.parts.web.board import audit, ledger
 from lexbench.parts.web.board.board import update_board
-from lexbench.parts.web.board.site import places, write_site
+from lexbench.parts.web.board.site import write_site
 from lexbench.stats import records
-from lexbench.stats.differences import paired_differences
 from lexbench.stats.records import records_of
-from lexbench.stats.tables import build_tables
 from lexbench.store import format
 from lexbench.store.format import FinishedCell
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator
+    from playwright.sync_api import Browser
 
 REFERENCE = Path(__file__).parents[4] / "results" / "reference" / "lexlet"
 
@@ -177,20 +174,6 @@ def test_names_of_a_line_are_no_paths(board: Path, field: str) -> None:
         update_board(board)
 
 
-def test_a_site_replaces_no_folder_of_samples_that_is_not_its_own(board: Path) -> None:
-    """Beside a ledger a submission may be called samples."""
-    before = (board / ledger.LEDGER_FILE_NAME).read_bytes()
-    (board / "first").rename(board / "samples")
-    for out in (board, board / "samples" / "cells"):
-        if out != board:
-            (out / "samples").mkdir()
-            (out / "samples" / "mine.txt").write_text("mine")
-        with pytest.raises(ValueError, match="samples is not of lexbench board, which would replace it"):
-            update_board(board, out)
-    assert len(list((board / "samples/cells").glob("*.parquet"))) == 6
-    assert (board / ledger.LEDGER_FILE_NAME).read_bytes() == before
-
-
 def test_a_submission_with_a_score_that_its_answer_has_not_is_not_admitted(board: Path) -> None:
     second = copied(board / "second", methods=("none",))
     rewritten(file_of(second, "passkey", 2048), lambda each: replace(each, scores={"accuracy": 1.0, "contains": 0.0}))
@@ -239,69 +222,24 @@ def test_claims_beside_the_samples_are_compared(board: Path) -> None:
     assert marks == [f"records.jsonl claims accuracy 0.99, its samples have {true}"]
 
 
-@pytest.mark.slow
-def test_a_matrix_is_coloured_where_the_paired_differences_of_the_report_are_starred(tmp_path: Path) -> None:
-    """Of all committed cells; those of a method's other settings stand folded under it."""
-    (tmp_path / "run").mkdir()
-    shutil.copytree(REFERENCE / "cells", tmp_path / "run" / "cells")
-    update_board(tmp_path, add=tmp_path / "run", by="us")
-    every = [format.read_cell_file(file) for file in (tmp_path / "run" / "cells").glob("*.parquet")]
-    samples = {each.cell.id: each.samples for each in every}
-    starred = {}
-    for table in build_tables(every):
-        found = paired_differences(table, samples) if table.metric in ("nll", "accuracy") else None
-        for (method, length), each in found.entries.items() if found else ():
-            if each.significant:
-                side = "good" if (each.difference or 0.0) * table.better > 0 else "bad"
-                starred[table.cell.task, str(method), length] = side
-    shown = matrix.matrices(audited(tmp_path).entries)
-    told = {}
-    for one in shown:
-        lengths, rows = one.lengths, matrix.as_shown(one)["rows"]
-        assert [row["name"] for row in rows if row["setting"]] == [
-            name for name in (row["name"] for row in rows) if "(" in name and name != "unmodified (none)"
-        ]
-        for row in rows:
-            for length, each in zip(lengths, row["cells"], strict=True):
-                if each and each["side"] and not row["setting"]:
-                    told[next(iter(one.entries.values())).checked.record.task, row["name"], length] = each["side"]
-    # The matrix corrects for the settings, too: three comparisons more, so it may star less, never otherwise.
-    assert told and told.items() <= starred.items() and len(told) >= len(starred) - 2
-
-
-def test_a_matrix_has_no_cell_of_few_questions_and_none_that_is_not_ranked(board: Path) -> None:
-    few = copied(board / "few", tasks=("passkey",), methods=("none",))
-    for file in (few / "cells").glob("*.parquet"):
-        known = format.read_cell_file(file)
-        cell = replace(known.cell, n=7, identity={**known.cell.identity, "n": 7})
-        file.unlink()
-        (few / "cells" / f"{cell.id}.parquet").write_bytes(format.cell_parquet(cell, known.samples[:7], None))
-    page, *_ = update_board(board, add=few, by="them")
-    assert {str(method) for one in matrix.matrices(audited(board).entries) for method, _ in one.entries} == {"yarn"}
-    text = page.read_text()
-    assert "3 entries of fewer stand below alone" in text
-    assert "No unmodified model on the same questions: nothing is coloured." in text
-
-
-def test_places_of_entries_are_those_of_the_paired_test(board: Path) -> None:
-    """By the committed page, at 2,048 tokens: 27 of 32 keys and 1 of 32, p < 0.0001; losses cannot be told apart."""
-    update_board(board, add=copied(board / "second", methods=("rerope",)), by="them")
-    found = audited(board).entries
-    told = {
-        (record.task, str(record.method)): place
-        for each, (place, _) in zip(found, places(found), strict=True)
-        if (record := each.checked.record).length == 2048
-    }
-    assert told == {
-        ("passkey", "rerope"): "1st",
-        ("passkey", "yarn"): "behind",
-        ("last_segment", "yarn"): "1st",
-        ("last_segment", "rerope"): "tied",
-    }
+def test_the_page_shows_what_is_ranked_and_says_what_is_not(board: Path) -> None:
+    """Of another submission two cells are marked, and stand in no table but that of their reasons."""
+    second = copied(board / "second", tasks=("last_segment",), methods=("none",))
+    worst_failed(file_of(second, "last_segment", 512))
+    page, notes, refused = update_board(board, add=second, by="them", url="https://example.org/<b>")
+    assert notes == ["9 entries of 2 submissions", "1 marked, not ranked"] and not refused
+    assert [file.name for file in page.parent.iterdir()] == ["index.html"]
+    shown = page.read_text()
+    assert "9 cells of 2 submissions, 1 not ranked; 0 refused" in shown and "https://example.org/&lt;b&gt;" in shown
+    below = shown[shown.index("<h2>Not ranked</h2>") :]
+    assert "none last_segment at 512 on lexlet" in below and "answers failed, and are left out of its value" in below
+    assert "<h2>Refused</h2>" not in below
+    # 1,024 and 2,048 of the unmodified model are ranked: yarn is better there, and alone at 512.
+    assert "Of 1 method, 1 predict text better than the unmodified model at the longest length" in shown
 
 
 @pytest.mark.slow
-def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser", tmp_path: Path) -> None:
+def test_the_page_fits_a_phone_and_a_desk(chromium: "Browser", tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     shutil.copytree(REFERENCE / "cells", tmp_path / "run" / "cells")
     site, *_ = update_board(tmp_path, add=tmp_path / "run", by="us")
@@ -309,30 +247,11 @@ def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser"
         page = chromium.new_page(viewport={"width": width, "height": 900})
         page.goto(site.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.get_by_role("button", name="SVG").count() == 0  # nothing is drawn yet that could be saved
-        # All numbers of a matrix of five lengths are in view.
-        assert page.locator("#models .scroll.wide").count() == 0
-        first = page.locator(".matrix").first
+        first = page.locator("table").first
         assert first.evaluate("each => each.getBoundingClientRect().top") < 450  # on the first screen
-        assert first.locator("tr.setting:visible").count() == 0
-        first.locator(".fold").first.click()
-        assert first.locator("tr.setting:visible").count() == 1
-        page.locator("#by-task").select_option("passkey")
-        page.locator("#by-length").select_option("256")
-        rows = page.locator("#entries tbody tr").all_inner_texts()
-        found_all = [row for row in rows if "1.00" in row.split()]
-        assert len(found_all) > 2 and all("tied for 1st of" in row for row in found_all)  # all 32 of 32 keys
+        yarn = first.locator("tr").filter(has_text="yarn")
+        assert yarn.count() == 1 and yarn.locator("td.bad").count() == 2  # its price, in loss and in keys
         page.close()
-
-
-def test_the_site_has_every_entry_once_and_a_file_of_samples_for_each(board: Path) -> None:
-    page, notes, refused = update_board(board)
-    assert notes == ["6 entries of 1 submission"] and not refused
-    text = page.read_text()
-    data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
-    assert len(data["columns"]["id"]) == 6 and len(set(data["columns"]["asked"])) == 6
-    assert sorted(file.stem for file in (page.parent / "samples").glob("*.js")) == sorted(data["columns"]["samples"])
-    assert len(text) < 200_000
 
 
 @pytest.mark.parametrize(
@@ -556,34 +475,3 @@ def test_a_page_of_somebody_else_is_not_overwritten(board: Path, tmp_path: Path)
     assert page.read_text() == "<title>mine</title>"
     for _ in range(2):  # its own is replaced
         write_site(board, ledger.read_ledger(board), tmp_path / "new")
-
-
-def test_the_board_shows_no_value_where_all_failed_and_curves_of_one_metric(
-    board: Path, chromium: "Browser", tmp_path: Path
-) -> None:
-    """A second model of the first one's name, trained on half the tokens; its texts of 512 tokens all failed."""
-    second = copied(board / "second", methods=("none",))
-    for file in (second / "cells").glob("*.parquet"):
-        known = format.read_cell_file(file)
-        model = {**known.cell.identity["model"], "trained_length": 128}
-        cell = replace(known.cell, trained_length=128, identity={**known.cell.identity, "model": model})
-        lost = known.cell.task == "last_segment" and known.cell.length == 512
-        samples = [replace(each, failed="the server is gone", nll=None) if lost else each for each in known.samples]
-        file.unlink()
-        (second / "cells" / f"{cell.id}.parquet").write_bytes(format.cell_parquet(cell, samples, known.refused))
-    update_board(board, add=second, by="them", out=tmp_path / "site")
-    page = chromium.new_page()
-    page.goto((tmp_path / "site" / "index.html").as_uri())
-
-    def row(method: str, task: str, length: str) -> "Locator":
-        found = page.locator("#table tbody tr").filter(has_text=method).filter(has_text=task)
-        return found.filter(has_text=re.compile(rf"{length}[\d.]+x"))
-
-    assert row("none", "last_segment", "512").locator("td").nth(6).inner_text() == "no value"
-    assert row("none", "last_segment", "2,048").locator("td").nth(5).inner_text().split() == ["2,048", "16x"]
-    assert row("yarn", "last_segment", "2,048").locator("td").nth(5).inner_text().split() == ["2,048", "8x"]
-    row("none", "last_segment", "2,048").locator("input").check()
-    row("yarn", "passkey", "2,048").locator("input").check()
-    assert page.locator("#verdict").inner_text() == "They have different metrics: there is nothing to compare."
-    assert page.locator("#pair-chart .curve").count() == 1
-    page.close()
