@@ -90,6 +90,7 @@ def _check_samples(samples: Any, options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="check",
+    heading="everybody",
     help="test whether a run is worse than a baseline, for CI; exit code 1 if it is, 4 if a method is another one",
     call=call,
     arguments=_arguments,

@@ -2,7 +2,8 @@
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +21,20 @@ SETTING_GROUPS = (*registry.REGISTRY_GROUPS, "recipe", "study")
 
 MAX_MESSAGE_CHARACTERS = 1000
 """Characters of a message at most: a word, a file or a setting may put very much into it."""
+
+
+NAME_WIDTH, HELP_WIDTH = 11, 100
+"""Characters of names of commands, and of lines of their list."""
+HEADINGS = {
+    "everybody": "What everybody needs first",
+    "measure": "Measure and look",
+    "decide": "Decide",
+    "serve": "Serve",
+    "train": "Train",
+    "exchange": "Exchange",
+    "other packages": "Of other packages",
+}
+"""Headings of the list of commands in --help, in their order."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,8 @@ class Command:
     """Name of the yaml in configs/ that holds the settings' defaults, if not the command's."""
     epilog: str = ""
     """End of the text that --help prints."""
+    heading: str = "other packages"
+    """Heading of the list of commands under which it stands, one of `HEADINGS`."""
     interrupted: str = "all results so far are kept: repeat the command to resume"
     """Message after Ctrl-C: the results that are kept, and the remedy."""
     passthrough: bool = False
@@ -151,7 +168,6 @@ class Command:
         """Add the command and its options to the command line."""
         parser = commands.add_parser(
             self.name,
-            help=self.help,
             description=self.help,
             epilog=self.epilog,
             formatter_class=CommandHelpFormatter,
@@ -168,6 +184,23 @@ class Command:
         # The yaml's `defaults` is hydra's list: a mapping names the yaml of a group, as `model: lexlet`.
         groups = {name: value for each in content["defaults"] if isinstance(each, dict) for name, value in each.items()}
         return {**groups, **content}
+
+
+def list_of_commands(commands: Iterable[Command]) -> str:
+    """The list of commands in --help, by heading; one without a known heading stands under the last."""
+    groups: dict[str, list[Command]] = {each: [] for each in HEADINGS}
+    for command in commands:
+        groups[command.heading if command.heading in groups else [*HEADINGS][-1]].append(command)
+    lines = []
+    for heading, group in groups.items():
+        lines += ["", f"{HEADINGS[heading]}:"] if group else []
+        for each in group:
+            said = textwrap.wrap(" ".join(each.help.split()), HELP_WIDTH - NAME_WIDTH - 4) or [""]
+            lines += [
+                f"  {name:<{NAME_WIDTH}}  {line}"
+                for name, line in zip([each.name, *[""] * len(said)], said, strict=False)
+            ]
+    return "\n".join(lines)
 
 
 class CommandHelpFormatter(argparse.RawDescriptionHelpFormatter):

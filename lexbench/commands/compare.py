@@ -40,6 +40,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="compare",
+    heading="everybody",
     help="show paired differences between two runs, methods, models, or files of samples",
     call=call,
     arguments=_arguments,

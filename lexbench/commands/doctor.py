@@ -21,6 +21,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="doctor",
+    heading="decide",
     help="check that every finished cell holds what was asked, undamaged and possible; exit code 1 if one does not",
     call=call,
     arguments=_arguments,

@@ -51,6 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="export",
+    heading="serve",
     help="print the configuration for serving a model with a method",
     call=call,
     arguments=_arguments,

@@ -63,6 +63,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="figure",
+    heading="decide",
     help="draw one figure for a paper, and write its LaTeX table, in the width of its column",
     call=call,
     arguments=_arguments,

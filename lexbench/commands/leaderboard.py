@@ -65,6 +65,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="leaderboard",
+    heading="decide",
     help="rank methods or models, and show which tie with the best statistically",
     call=call,
     arguments=_arguments,

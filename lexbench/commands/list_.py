@@ -49,6 +49,7 @@ def _shown_path(file: Path) -> Path:
 
 COMMAND = Command(
     name="list",
+    heading="everybody",
     help="list the names of models, methods, encodings, tasks, corpora and backends",
     call=call,
     arguments=_arguments,

@@ -1,5 +1,6 @@
 """The command line: parse the words, call the command, report errors in one line."""
 
+import argparse
 import errno
 import gc
 import importlib
@@ -30,7 +31,7 @@ from lexbench.commands import (
     verify,
     versus,
 )
-from lexbench.commands.command import Command, CommandHelpFormatter, Parser, shorten_message
+from lexbench.commands.command import Command, CommandHelpFormatter, Parser, list_of_commands, shorten_message
 from lexbench.core import parts, registry
 from lexbench.core.console import at_work
 from lexbench.core.errors import ConfigError
@@ -147,7 +148,9 @@ def build_parser() -> Parser:
     """The whole command line."""
     whole = Parser(
         prog="lexbench",
-        description="Measure how a language model's quality changes with length, with any positional method.",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        description="Measure how a language model's quality changes with length, with any positional method.\n"
+        + list_of_commands(COMMANDS_BY_NAME.values()),
         epilog='Completion in bash: eval "$(lexbench -sc install=bash)"\n'
         "In zsh the same, behind: autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
         "In fish: lexbench -sc install=fish | source\n"
@@ -155,7 +158,7 @@ def build_parser() -> Parser:
         formatter_class=CommandHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=full_version())
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    commands = whole.add_subparsers(prog="lexbench", required=True, metavar="COMMAND", help=argparse.SUPPRESS)
     for name, command in COMMANDS_BY_NAME.items():
         with redirect_stdout(sys.stderr) if name in PART_OF_COMMAND else nullcontext():  # what it prints is no output
             command.add_to(commands)

@@ -51,6 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="power",
+    heading="decide",
     help="plan the questions that a certificate takes, from a short run or a file of samples",
     call=call,
     arguments=_arguments,

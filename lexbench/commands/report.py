@@ -52,5 +52,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 COMMAND = Command(
-    name="report", help="write tables and plots of run folders; needs no model", call=call, arguments=_arguments
+    name="report",
+    heading="everybody",
+    help="write tables and plots of run folders; needs no model",
+    call=call,
+    arguments=_arguments,
 )

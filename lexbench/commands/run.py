@@ -210,6 +210,7 @@ RUN_HELP = {
 """What `run` says otherwise of settings that other commands have, too."""
 COMMAND = Command(
     name="run",
+    heading="everybody",
     help="measure a model with a method on tasks, over several lengths",
     call=call,
     own_progress=True,

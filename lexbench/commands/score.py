@@ -66,6 +66,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="score",
+    heading="exchange",
     help="compute the official scores of published predictions; needs no model",
     call=call,
     arguments=_arguments,

@@ -51,6 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="show",
+    heading="measure",
     help="show how a method changes a model's attention at one length",
     call=call,
     arguments=_arguments,

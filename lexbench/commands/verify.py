@@ -126,6 +126,7 @@ def checks_table(found: Sequence[tuple[str, "Sequence[MethodCheck] | str"]]) -> 
 
 COMMAND = Command(
     name="verify",
+    heading="measure",
     help="check that a method changes a model as it promises; exit code 1 if a check fails, 3 if all are refused",
     call=call,
     arguments=_arguments,

@@ -78,6 +78,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="versus",
+    heading="decide",
     help="is my method better than each of the usual five? a figure, tables, and sentences to quote",
     call=call,
     own_progress=True,

@@ -80,6 +80,7 @@ def _octave_lengths(model: Any) -> list[int]:
 
 COMMAND = Command(
     name="anatomy",
+    heading="measure",
     help="what of a far key's loss is distance, neighbourhood, sink, filler and rivals",
     call=call,
     arguments=_arguments,

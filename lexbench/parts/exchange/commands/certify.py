@@ -40,6 +40,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="certify",
+    heading="decide",
     help="prove that a file of samples is no worse than another by more than a margin",
     call=call,
     arguments=_arguments,

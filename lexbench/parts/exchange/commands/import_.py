@@ -36,6 +36,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="import",
+    heading="exchange",
     help="turn results of another harness into cells of a run folder",
     call=call,
     arguments=_arguments,

@@ -36,6 +36,7 @@ def _write_tasks(words: list[str]) -> int:
 
 COMMAND = Command(
     name="lm_eval",
+    heading="exchange",
     help="run lm-evaluation-harness with --model lexbench, or write it tasks: --help, tasks --help",
     call=call,
     passthrough=True,

@@ -57,6 +57,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="share",
+    heading="exchange",
     help="write results for others: a model card, a dataset of samples, files of another program",
     call=call,
     arguments=_arguments,

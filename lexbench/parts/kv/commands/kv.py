@@ -84,6 +84,7 @@ KV_SETTINGS = {
 }
 COMMAND = Command(
     name="kv",
+    heading="measure",
     help="what a compressed cache of keys and values costs, by length",
     call=call,
     arguments=_arguments,

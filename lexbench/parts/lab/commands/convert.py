@@ -26,6 +26,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="convert",
+    heading="train",
     help="convert a trained folder to an architecture of transformers: Llama, SmolLM3, MPT or GPT-2",
     call=call,
     arguments=_arguments,

@@ -38,6 +38,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="study",
+    heading="train",
     help="train many small models alike, evaluate them alike, and write a page of results",
     call=call,
     own_progress=True,

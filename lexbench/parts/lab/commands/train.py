@@ -39,6 +39,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="train",
+    heading="train",
     help="train a small model with any encoding, or continue from a trained one",
     call=call,
     own_progress=True,

@@ -42,6 +42,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="keys",
+    heading="measure",
     help="find the key tokens of a corpus with an evaluator model, for task=long_ppl",
     call=call,
     settings=(

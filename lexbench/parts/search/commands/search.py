@@ -46,6 +46,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="search",
+    heading="decide",
     help="search LongRoPE's factors for a model and a length, by perplexity",
     call=call,
     own_progress=True,

@@ -70,6 +70,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="trace",
+    heading="train",
     help="follow the checkpoints of a training over lengths: falls, and which checkpoint to take",
     call=call,
     arguments=_arguments,

@@ -51,6 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="tune",
+    heading="decide",
     help="find the best method and its parameters for a model at one length",
     call=call,
     own_progress=True,

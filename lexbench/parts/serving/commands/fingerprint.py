@@ -46,6 +46,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="fingerprint",
+    heading="serve",
     help="make a reference pack of a checkpoint, for lexbench identify",
     call=call,
     own_progress=True,

@@ -125,6 +125,7 @@ def _is_url(given: str) -> bool:
 
 COMMAND = Command(
     name="identify",
+    heading="serve",
     help="name what a served model turns by, from its log-probabilities; exit code 1 if it cannot be named",
     call=call,
     arguments=_arguments,

@@ -57,6 +57,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="phases",
+    heading="serve",
     help="find faults by the residue or edge of a prompt's length; exit code 1 if there is one",
     call=call,
     arguments=_arguments,

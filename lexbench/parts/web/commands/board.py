@@ -29,6 +29,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="board",
+    heading="decide",
     help="recompute a ledger of submissions from their samples, and write it as a leaderboard's web page",
     call=call,
     arguments=_arguments,

@@ -20,6 +20,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="view",
+    heading="decide",
     help="show results in a browser on this machine, with the progress of a run",
     call=call,
     own_progress=True,

@@ -172,10 +172,11 @@ function drawDifferences(whole, scale, { name, methods, box }) {
   const { lengths, trained, methods: names } = setting();
   const base = names.indexOf(metric().paired.baseline);
   const alone = name === "";
-  const y = scaled(scale.range, box.bottom, box.top);
+  const turned = metric().better < 0; // better is up, as in every first figure
+  const y = turned ? scaled(scale.range, box.top, box.bottom) : scaled(scale.range, box.bottom, box.top);
   const x = placesAcross(box);
   const places = lengths.map((length) => x(across(length)));
-  const title = `minus unmodified, ${metric().paired.unit}${betterSide[metric().better]}`;
+  const title = `minus unmodified, ${metric().paired.unit}${metric().better ? " (better upwards)" : ""}`;
   valueAxis(svg, box, scale.ticks.map((value) => ({ at: y(value), text: numeral(value) })), alone ? title : "");
   drawLengths(svg, box, places, alone);
   const edge = x(across(trained));
@@ -189,11 +190,12 @@ function drawDifferences(whole, scale, { name, methods, box }) {
     const inside = (place) => Math.max(box.top, Math.min(box.bottom, place));
     const points = rows.map((row, length) => {
       if (!row) return { x: own[length], y: null, low: null };
-      const cut = y(row.value) < box.top - 1;
+      const cut = turned ? y(row.value) > box.bottom + 1 : y(row.value) < box.top - 1;
       return { x: own[length], y: inside(y(row.value)), cut, low: row.low === null || cut ? null : inside(y(row.low)), high: inside(y(row.high ?? row.value)), hollow: !row.significant };
     });
     curve(svg, points, look(method));
-    for (const point of points) if (point.cut) svg.append(drawing("path", { class: `arrow hue-${look(method).hue}`, d: "M-4 0L0-6L4 0Z", transform: `translate(${fixed(point.x)} ${fixed(box.top - 2)})` }));
+    const [arrow, end] = turned ? ["M-4 0L0 6L4 0Z", box.bottom + 2] : ["M-4 0L0-6L4 0Z", box.top - 2];
+    for (const point of points) if (point.cut) svg.append(drawing("path", { class: `arrow hue-${look(method).hue}`, d: arrow, transform: `translate(${fixed(point.x)} ${fixed(end)})` }));
     rows.forEach((row, length) => {
       if (!row) return;
       const text = [`${names[method]} minus unmodified`, `${tokens(lengths[length])} tokens, ${multiple(lengths[length])}`, `${row.text}${row.significant ? "*" : ""} ${row.interval ?? ""}`, row.p].filter(Boolean).join("\n");

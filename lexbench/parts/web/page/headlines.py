@@ -10,9 +10,16 @@ from lexbench.core.record import Record
 from lexbench.parts.web.page.data import PageData, lengths_past_trained, rank_methods
 from lexbench.report import looks
 from lexbench.report.grid import EMPTY_ENTRY, GridEntry, difference_entry, interval_texts, value_entry
-from lexbench.report.headline import gains_are_over_baseline, grid_of_headline, headline_sentence, headline_sentences
+from lexbench.report.headline import (
+    first_sentences,
+    gains_are_over_baseline,
+    grid_of_headline,
+    headline_sentence,
+    headline_sentences,
+)
 from lexbench.report.leaderboard import best
 from lexbench.report.notes import language_sentences, notes_text, why_all_alike
+from lexbench.report.plots.first_screen import key_tables
 from lexbench.report.wording import format_ratio, format_signed, metric_format, metric_label
 from lexbench.stats import headline
 from lexbench.stats.combine import shared_lengths
@@ -68,7 +75,7 @@ def context_headlines(measured: PageData) -> Iterator[dict[str, Any]]:
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
             "label": metric_label(found.table.metric, found.table.cell.task_name),
             "side": "gain: \u2191 better",
-            "lead": headline_sentences(found)[0],
+            "lead": _lead(measured, found),
             "sentence": headline_sentence(found),
             "methods": len(found.rows),
             "more": 0,
@@ -88,6 +95,14 @@ def context_headlines(measured: PageData) -> Iterator[dict[str, Any]]:
             ],
             "notes": [remark.rstrip(".") for remark in grid.remarks[1:]],
         }
+
+
+def _lead(measured: PageData, found: headline.Headline) -> str:
+    """What the first chart shows, as the report says it; the headline where there is nothing to compare with."""
+    compared, keys = measured.paired.get(found.table.name), key_tables(found, measured.tables)
+    if compared is None or compared.empty:
+        return headline_sentences(found)[0]
+    return " ".join(first_sentences(found, compared, keys))
 
 
 def metric_headlines(measured: PageData) -> Iterator[dict[str, Any]]:
