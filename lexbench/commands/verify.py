@@ -110,12 +110,12 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
 def checks_table(found: Sequence[tuple[str, "Sequence[MethodCheck] | str"]]) -> str:
     """Methods by checks, and below why methods are refused."""
     from lexbench.report.formats import sheet_text
-    from lexbench.report.grid import Grid, GridEntry
+    from lexbench.report.grid import Grid, GridEntry, Line
 
     names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
     marks = {True: "ok", False: "FAILED", None: "-"}
     head = ["method", *(names or ("checks",))]
-    rows = [
+    rows: list[Line] = [
         [label, GridEntry(text="refused", notes=(checks,)), *[""] * (len(head) - 2)]
         if isinstance(checks, str)
         else [label, *(f"{marks[check.passed]} {check.explanation}" for check in checks)]

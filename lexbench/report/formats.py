@@ -99,7 +99,12 @@ td small { display: block; line-height: 1.2; }
 .good { color: var(--good); font-weight: 600; }
 .bad { color: var(--bad); font-weight: 600; }
 sup { line-height: 0; }
-@media (max-width: 40rem) { th, td { padding: .2rem .4rem; } h1 + p { font-size: 1.05rem; } }
+@media (max-width: 40rem) {
+  th, td { padding: .2rem .25rem; font-size: .85rem; }
+  th.label { white-space: normal; overflow-wrap: anywhere; min-width: 5.3rem; }
+  td small { white-space: normal; font-size: .65rem; }
+  h1 + p { font-size: 1.05rem; }
+}
 """
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 

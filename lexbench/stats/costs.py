@@ -223,7 +223,7 @@ def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[SummaryValue
     having = {row: {each.length for each in every if each.method == row} for row in table.methods}
     valued = {row for row in table.methods if any(record.value is not None for record in table.of(row))}
     lengths = [at for at in shared_lengths(table) if all(at in having[row] for row in valued)]
-    found = []
+    found: list[SummaryValue] = []
     for row in table.methods:
         own = {each.length: each.cost for each in every if each.method == row and each.length in lengths}
         found += filter(None, (each.of(row, own) for each in COST_SUMMARIES))

@@ -48,7 +48,7 @@ def cells(name: str) -> dict[tuple[str, str], str]:
     """The shown table, by the labels of a row and the head of a column."""
     text = narrowest_layout(one(name))
     return {
-        (" ".join(row[: text.labels]), head): value
+        (" ".join(map(str, row[: text.labels])), head): str(value)
         for row in text.rows
         for head, value in zip(text.head[text.labels :], row[text.labels :], strict=True)
     }
@@ -142,7 +142,7 @@ def test_every_table_has_a_source_a_protocol_and_figures_that_are_all_shown(name
     )
     text = narrowest_layout(table)
     assert all(len(row) == len(text.head) for row in text.rows)
-    shown = [re.sub(r" \(\d+\)$", "", part) for row in text.rows for part in row[text.labels :] if part]
+    shown = [re.sub(r" \(\d+\)$", "", str(part)) for row in text.rows for part in row[text.labels :] if part]
     assert sorted(shown) == sorted(figure.shown for figure in table.figures)
     assert len(text.head) <= 21
 
@@ -150,7 +150,7 @@ def test_every_table_has_a_source_a_protocol_and_figures_that_are_all_shown(name
 def test_notes_on_single_figures_are_shown() -> None:
     text = narrowest_layout(one("giraffe-wikiqa"))
     assert text.below == ["(1) scale 8"]
-    assert sum(part.endswith("(1)") for row in text.rows for part in row) == 4
+    assert sum(str(part).endswith("(1)") for row in text.rows for part in row) == 4
 
 
 def test_an_unknown_table_names_the_nearest_and_the_choices() -> None:
