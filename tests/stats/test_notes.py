@@ -26,10 +26,13 @@ KEYS = {"nats per token", "as measured", "seconds per token", "bytes per token",
 
 
 def sentences(tree: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
-    """Texts of several words, each with the function that makes it; not those of errors, logs, enums and docstrings."""
+    """Texts of several words, each with the function that makes it; not those of errors, logs, enums and docstrings.
+
+    Nor those in which a summary states itself: name, unit and meaning of a column stand where its number is made.
+    """
     for node in ast.iter_child_nodes(tree):
         said = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if isinstance(node, ast.Assert) or said.endswith("Error") or said.startswith("log."):
+        if isinstance(node, ast.Assert) or said.endswith("Error") or said.startswith("log.") or said == "Summary":
             continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
             continue
