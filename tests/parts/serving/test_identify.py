@@ -217,17 +217,21 @@ class Digits:
 
 
 class Served(Function):
-    """A served table; or one that writes the second likeliest, changes at the sixth request, or begins oddly."""
+    """A served table; or one that writes the second likeliest, changes at the sixth request, or begins oddly; or with
+    logits over a temperature, or with something added to token 3."""
 
     capabilities = Capabilities(remote=True)
 
-    def __init__(self, slips: bool = False, mixes: bool = False, bos: bool = True) -> None:
+    def __init__(
+        self, slips: bool = False, mixes: bool = False, bos: bool = True, heat: float = 1.0, bias: float = 0.0
+    ) -> None:
         super().__init__(self.read, PLAIN, Digits())  # type: ignore[arg-type]
+        self.heat, self.bias = heat, bias
         self.slips, self.mixes, self.bos, self.asked = slips, mixes, bos, 0
 
     def read(self, ids: Tokens) -> NDArray[Any]:
         self.asked += 1
-        found = SERVED[ids]
+        found = SERVED[ids] / self.heat + self.bias * (np.arange(9) == 3)
         if self.mixes and self.asked > 5:
             found = found[:, ::-1].copy()
         if not self.bos:
@@ -278,6 +282,11 @@ def test_what_else_is_wrong_with_a_server_is_said() -> None:
     gaps = np.sort(SERVED, axis=1)[tokens[:, 31]]
     assert f"in 5 of 5 texts, by {np.median(gaps[:, -1] - gaps[:, -2]):.2g} nats" in slips
     assert said(Drawing()) == ["it writes nothing that can be compared: it does not write greedily"]
+    by = "it is not that setup alone: "
+    assert f"{by}the differences are in proportion to the likelihoods, as of another temperature" in said(
+        Served(heat=1.1)
+    )
+    assert f"{by}a token differs alike wherever it stands, as by a bias or a penalty" in said(Served(bias=0.3))
     assert any(each.startswith("5 of 5 texts have other likelihoods") for each in said(Served(mixes=True)))
 
 
@@ -397,6 +406,13 @@ def test_positions_are_changed_in_setups_of_texts_that_are_long_enough() -> None
         found = possible_setups(PLAIN, length)
         assert [each.rounded for each in found if each.rounded] == dtypes
         assert [each.chunk for each in found if each.chunk] == chunks
+
+
+def test_a_softmax_is_sharper_flatter_or_scaled_over_positions() -> None:
+    """Queries at the last of 512 positions, trained at 256: times 1.3, over 1.3, times ln 512 / ln 256 = 9 / 8."""
+    for length, factors in ((256, [1.3, 1 / 1.3]), (512, [1.3, 1 / 1.3, 9 / 8])):
+        scales = [each.attention.query_scale for each in possible_setups(PLAIN, length)]
+        assert [float(each(np.array([length - 1]))[0]) for each in scales if each] == pytest.approx(factors)
 
 
 def test_setups_are_transformers_numbers() -> None:
