@@ -231,7 +231,7 @@ class Served(Function):
 
     def read(self, ids: Tokens) -> NDArray[Any]:
         self.asked += 1
-        found = SERVED[ids] / self.heat + self.bias * (np.arange(9) == 3)
+        found: NDArray[Any] = SERVED[ids] / self.heat + self.bias * (np.arange(9) == 3)
         if self.mixes and self.asked > 5:
             found = found[:, ::-1].copy()
         if not self.bos:
