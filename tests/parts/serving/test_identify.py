@@ -91,6 +91,21 @@ def test_a_setup_is_excluded_where_the_test_of_its_own_says_so(texts: int, ends:
     assert (share + quantile * spread >= 0.9) == ("near" in found.alike)
 
 
+def test_another_softmax_is_seen_beside_any_rotation() -> None:
+    """Served: the far setup, moved 0.4 of what the softmax moves the first one by; and without that."""
+    one, rng = made(noise=0.05), np.random.default_rng(3)
+    softer = 0.1 * rng.normal(size=one.nll[0].shape)
+    labels = [OWN_SETUP_LABEL, "NTK 2", "softmax scale times 1.3"]
+    held = replace(
+        one, about={**one.about, "labels": labels}, nll=np.stack([one.nll[0], one.nll[2], one.nll[0] + softer])
+    )
+    found = identify.identify(held, one.nll[2] + 0.4 * softer)
+    assert found.verdict == identify.NO_SETUP_VERDICT
+    assert found.why == "it lies 40 % of the way from NTK 2 to softmax scale times 1.3"
+    healthy = identify.identify(held, one.nll[2] + 0.05 * rng.normal(size=softer.shape))
+    assert healthy.verdict == "NTK 2" and healthy.named
+
+
 def test_one_block_tells_no_setups_apart() -> None:
     one = made()
     short = replace(one, nll=one.nll[:, :1, :100], noise=one.noise[:, :1, :100])
