@@ -91,6 +91,21 @@ def test_a_setup_is_excluded_where_the_test_of_its_own_says_so(texts: int, ends:
     assert (share + quantile * spread >= 0.9) == ("near" in found.alike)
 
 
+def test_another_softmax_is_seen_beside_any_rotation() -> None:
+    """Served: the far setup, moved 0.4 of what the softmax moves the first one by; and without that."""
+    one, rng = made(noise=0.05), np.random.default_rng(3)
+    softer = 0.1 * rng.normal(size=one.nll[0].shape)
+    labels = [OWN_SETUP_LABEL, "NTK 2", "softmax scale times 1.3"]
+    held = replace(
+        one, about={**one.about, "labels": labels}, nll=np.stack([one.nll[0], one.nll[2], one.nll[0] + softer])
+    )
+    found = identify.identify(held, one.nll[2] + 0.4 * softer)
+    assert found.verdict == identify.NO_SETUP_VERDICT
+    assert found.why == "it lies 40 % of the way from NTK 2 to softmax scale times 1.3"
+    healthy = identify.identify(held, one.nll[2] + 0.05 * rng.normal(size=softer.shape))
+    assert healthy.verdict == "NTK 2" and healthy.named
+
+
 def test_one_block_tells_no_setups_apart() -> None:
     one = made()
     short = replace(one, nll=one.nll[:, :1, :100], noise=one.noise[:, :1, :100])
@@ -217,17 +232,21 @@ class Digits:
 
 
 class Served(Function):
-    """A served table; or one that writes the second likeliest, changes at the sixth request, or begins oddly."""
+    """A served table; or one that writes the second likeliest, changes at the sixth request, or begins oddly; or with
+    logits over a temperature, or with something added to token 3."""
 
     capabilities = Capabilities(remote=True)
 
-    def __init__(self, slips: bool = False, mixes: bool = False, bos: bool = True) -> None:
+    def __init__(
+        self, slips: bool = False, mixes: bool = False, bos: bool = True, heat: float = 1.0, bias: float = 0.0
+    ) -> None:
         super().__init__(self.read, PLAIN, Digits())  # type: ignore[arg-type]
+        self.heat, self.bias = heat, bias
         self.slips, self.mixes, self.bos, self.asked = slips, mixes, bos, 0
 
     def read(self, ids: Tokens) -> NDArray[Any]:
         self.asked += 1
-        found = SERVED[ids]
+        found: NDArray[Any] = SERVED[ids] / self.heat + self.bias * (np.arange(9) == 3)
         if self.mixes and self.asked > 5:
             found = found[:, ::-1].copy()
         if not self.bos:
@@ -278,6 +297,11 @@ def test_what_else_is_wrong_with_a_server_is_said() -> None:
     gaps = np.sort(SERVED, axis=1)[tokens[:, 31]]
     assert f"in 5 of 5 texts, by {np.median(gaps[:, -1] - gaps[:, -2]):.2g} nats" in slips
     assert said(Drawing()) == ["it writes nothing that can be compared: it does not write greedily"]
+    by = "it is not that setup alone: "
+    assert f"{by}the differences are in proportion to the likelihoods, as of another temperature" in said(
+        Served(heat=1.1)
+    )
+    assert f"{by}a token differs alike wherever it stands, as by a bias or a penalty" in said(Served(bias=0.3))
     assert any(each.startswith("5 of 5 texts have other likelihoods") for each in said(Served(mixes=True)))
 
 
@@ -397,6 +421,13 @@ def test_positions_are_changed_in_setups_of_texts_that_are_long_enough() -> None
         found = possible_setups(PLAIN, length)
         assert [each.rounded for each in found if each.rounded] == dtypes
         assert [each.chunk for each in found if each.chunk] == chunks
+
+
+def test_a_softmax_is_sharper_flatter_or_scaled_over_positions() -> None:
+    """Queries at the last of 512 positions, trained at 256: times 1.3, over 1.3, times ln 512 / ln 256 = 9 / 8."""
+    for length, factors in ((256, [1.3, 1 / 1.3]), (512, [1.3, 1 / 1.3, 9 / 8])):
+        scales = [each.attention.query_scale for each in possible_setups(PLAIN, length)]
+        assert [float(each(np.array([length - 1]))[0]) for each in scales if each] == pytest.approx(factors)
 
 
 def test_setups_are_transformers_numbers() -> None:

@@ -36,7 +36,7 @@ MAX_GROWTH = 2.0
 """Growth of a difference from the beginning of texts to their end, or from there to the beginning, by rounding."""
 MAX_PATTERN_SHARE = 0.5
 """Share of the variance of differences that a pattern explains, at most, where they are rounding."""
-CONFIDENCE = 0.95
+CONFIDENCE_LEVEL = 0.95
 """Of the upper bound of the difference at each length."""
 FIRST_BAND_TOKENS = 16
 """Tokens of the shortest texts whose differences are bounded together; those of the next ones are twice as many."""
@@ -191,7 +191,11 @@ def bounds_by_length(found: Sequence[ServerDifferences]) -> dict[int, float]:
     bounds = {}
     for longest, means in sorted(blocks.items()):
         count = len(means)
-        reach = float(stdtrit(count - 1, CONFIDENCE)) * np.std(means, ddof=1) / np.sqrt(count) if count > 1 else np.inf
+        reach = (
+            float(stdtrit(count - 1, CONFIDENCE_LEVEL)) * np.std(means, ddof=1) / np.sqrt(count)
+            if count > 1
+            else np.inf
+        )
         bounds[longest] = float(np.sqrt(np.mean(means) + reach))
     return bounds
 

@@ -17,6 +17,9 @@ bfloat16 and one in 8 bits, in 31 directions).
   mean of (s - r_k)^2 is more than 3 times that of the noise measured with the checkpoint, it is another model, or turns
   by something else.
 
+A setup of another softmax is the first setup with it: towards it, r_1 stands in the place of r_k in r_j - r_k, as the
+same softmax may stand beside any rotation.
+
 As no setup is nearer than k, share_j <= 1/2: where k is denied, j is excluded, too.
 
 Setups that cannot be told apart so are told by longer texts, where the pack has such: the same rule, over the setups of
@@ -35,6 +38,7 @@ from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.parts.serving.identify.pack import MIN_BLOCK_TARGETS, Nats, ReferencePack
+from lexbench.parts.serving.identify.setups import changes_softmax
 from lexbench.stats.intervals import ratio_with_influences
 
 SIGNIFICANCE_LEVEL = 0.01
@@ -108,7 +112,9 @@ def identify(pack: ReferencePack, served: Nats) -> Identification:
     for other in np.argsort(distances, kind="stable"):
         if other == best:
             continue
-        towards = np.where(known, nll[other] - nll[best], 0.0)
+        # A softmax that is off is so beside any rotation: to first order it moves all setups alike.
+        start = 0 if changes_softmax(pack.labels[other]) and not changes_softmax(pack.labels[best]) else best
+        towards = np.where(known, nll[other] - nll[start], 0.0)
         sums = np.stack([_sums_of_blocks(each, pack.block) for each in (rest * towards, np.square(towards))], axis=1)
         share, reach = 0.0, math.inf  # the texts do not tell the two apart
         stored = np.square(np.where(known, nll[[best, other]] - nll[0], 0.0)).sum(axis=(1, 2)).max()

@@ -140,6 +140,11 @@ def _other_setups(model: Model, length: int) -> Iterator[AttentionSetup]:
         )
 
 
+def changes_softmax(label: str) -> bool:
+    """Whether the setup of a label is the own one with another softmax: what it changes, any rotation may have, too."""
+    return label.startswith(("softmax scale", "a temperature over positions"))
+
+
 def window_size(label: str) -> int | None:
     """Tokens of the window in the label of a setup; None: it has none."""
     found = re.match(r"window of (\d+) tokens", label)

@@ -37,7 +37,7 @@ N_TOKENS = 4
 """Likeliest tokens of a text that are compared."""
 NO_TOKEN = -1
 """In place of an id, where fewer tokens are told."""
-MODULI = (2, 4, 8, 16, 32, N_LENGTHS)
+TRIED_MODULI = (2, 4, 8, 16, 32, N_LENGTHS)
 USUAL_BLOCK_TOKENS = 16
 """Tokens of a block of engines' caches, usually: an edge of it is tried without being stated."""
 MAX_NAMED = 3
@@ -153,7 +153,7 @@ def length_classes(lengths: range, sizes: Sequence[int]) -> list[LengthClass]:
     """All classes: residues, and lengths behind an edge of blocks, of stated sizes and near the end of the range."""
     at = np.array(lengths)
     found = []
-    for modulus in MODULI:
+    for modulus in TRIED_MODULI:
         for residue in range(1 if modulus == 2 else modulus):
             others = "where the length is 1 mod 2" if modulus == 2 else f"unless the length is {residue} mod {modulus}"
             least = MIN_PLACE_NATS if modulus == N_LENGTHS else MIN_APART_NATS
@@ -161,7 +161,7 @@ def length_classes(lengths: range, sizes: Sequence[int]) -> list[LengthClass]:
                 LengthClass(at % modulus == residue, f"where the length is {residue} mod {modulus}", others, least)
             )
     for size in sizes:
-        if size not in MODULI:
+        if size not in TRIED_MODULI:
             for residue, what in ((0, "last"), (1, "first")):
                 where = f"where the prompt ends in the {what} token of a block of {size}"
                 found.append(

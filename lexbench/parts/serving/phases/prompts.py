@@ -24,7 +24,7 @@ REPEATED_TOKENS = 12
 N_CUES = 4
 """Beginnings of the repeated tokens that are tried in a passage."""
 MIN_PASSAGE_TOKENS = 32
-SHORTEST = 1 + LEAD_TOKENS + MIN_PASSAGE_TOKENS + REPEATED_TOKENS
+MIN_PROMPT_TOKENS = 1 + LEAD_TOKENS + MIN_PASSAGE_TOKENS + REPEATED_TOKENS
 """Tokens of the longest prompt, at least."""
 
 
@@ -69,11 +69,10 @@ def length_range(longest: int, sizes: Sequence[int]) -> range:
         edge = (longest - N_LENGTHS // 2) // size * size
         first = edge - N_LENGTHS // 2 + 1
         longest = first + N_LENGTHS - 1
-    if longest < SHORTEST:
+    if longest < MIN_PROMPT_TOKENS:
         what = f"an edge of {size} tokens" if size else "length"
-        raise ConfigError(
-            f"phases needs prompts of at least {SHORTEST} tokens, and {what} leaves {max(longest, 0)}: raise length"
-        )
+        needed = f"phases needs prompts of at least {MIN_PROMPT_TOKENS} tokens"
+        raise ConfigError(f"{needed}, and {what} leaves {max(longest, 0)}: raise length")
     return range(first, longest + 1)
 
 
