@@ -93,7 +93,7 @@ class Anatomy(Task):
         haystack: text: running text, three fillers, and near texts and intros from elsewhere. noise: the sentences of
             passkey for all, for models that read little else; repeated, they invite copying.
         near: last tokens of the distance that are running text, 0 to 64.
-        blind: the near text does not see the key (it is read before the statement).
+        blind: the near text sees neither the key nor the intro, only what begins a text (it is read before them).
         filler: none: the rest of the distance holds no tokens. present: running text. masked: present, hidden from
             near text and question, which is `none` where all layers see all keys. blind: present, and sees neither
             the key nor the intro.
