@@ -80,7 +80,7 @@ def heavy_sink(form: Mapping[str, Any], octave: int, size: float) -> float:
 
 
 def drawn_to_rivals(form: Mapping[str, Any], octave: int, size: float) -> float:
-    return 0.4 * size * form.get("rivals", 0)
+    return 0.4 * size * int(form.get("rivals", 0))
 
 
 def unread(form: Mapping[str, Any], octave: int, size: float) -> float:
