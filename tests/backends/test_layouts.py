@@ -81,7 +81,7 @@ def by_definition(
         return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * WEIGHTS[name])
 
     def turn(x: Floats, at: Floats) -> Floats:
-        angles = of_pairs(at, len(inv_freq)).astype(precision) * inv_freq.astype(precision)
+        angles: NDArray[np.floating] = of_pairs(at, len(inv_freq)).astype(precision) * inv_freq.astype(precision)
         spun = (x[:, : width // 2] + 1j * x[:, width // 2 :]) * np.exp(1j * angles.astype(np.float64)) * scale
         return np.concatenate([spun.real, spun.imag], axis=1)
 
@@ -112,7 +112,7 @@ def by_definition(
         x = norm(stream, name + "post_attention_layernorm.weight")
         gate, up = (x @ WEIGHTS[f"{name}mlp.{each}_proj.weight"].T for each in ("gate", "up"))
         stream = stream + gate / (1 + np.exp(-gate)) * up @ WEIGHTS[name + "mlp.down_proj.weight"].T
-    return norm(stream, "model.norm.weight") @ WEIGHTS["model.embed_tokens.weight"].T
+    return np.asarray(norm(stream, "model.norm.weight") @ WEIGHTS["model.embed_tokens.weight"].T)
 
 
 def nll_by_definition(attention: Attention, tokens: NDArray[np.int64], layout: Layout, precision: type) -> Floats:

@@ -48,7 +48,7 @@ class Contrast:
 ARM_CONTRASTS: Sequence[Contrast] = (
     Contrast("distance", "near8", "adjacent", "the distance, with 8 tokens of text in front of the question"),
     Contrast("neighbourhood", "gap", "near8", "no text in front of the question"),
-    Contrast("sight", "near8_blind", "near8", "the 8 near tokens do not see the key"),
+    Contrast("sight", "near8_blind", "near8", "the 8 near tokens see neither the key nor the intro"),
     Contrast("near 64", "near64", "near8", "64 near tokens in place of 8"),
     Contrast("sink", "gap", "gap_unsunk", "the question sees the first token, nothing near it"),
     Contrast("filler, blind", "near64_filled", "near64", "text in the distance that does not see the key"),

@@ -114,12 +114,13 @@ def dropped_wordings(found: Measured) -> list[str]:
 
 
 def controls(found: Measured, dropped: Sequence[str]) -> list[Control]:
-    """All controls, over all methods and wordings that have them."""
+    """All controls, over all methods and wordings; chance under the unmodified model, as questions count once."""
     left = {sample.cluster for arms in found.cells.values() for sample in arms.get("adjacent", ())} - {*dropped}
     kept = Control(
         "adjacent", bool(left), f"{len(left)} of {len(KEY_WORDINGS)} wordings are chosen right at distance zero in 95 %"
     )
-    rights = [sample for arms in found.cells.values() for sample in arms.get("keyless", ())]
+    own = [arms for (method, _), arms in found.cells.items() if method == BASELINE_METHOD]
+    rights = [sample for arms in own for sample in arms.get("keyless", ())]
     chance: Control = Control("no key", None, "not measured")
     if rights:
         hits = round(sum(sample.scores["accuracy"] for sample in rights))

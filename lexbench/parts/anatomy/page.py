@@ -10,8 +10,9 @@ from lexbench.core.files import write_text
 from lexbench.core.method_key import MethodKey
 from lexbench.core.text import count_with_noun, join_first_few
 from lexbench.parts.anatomy.arms import ARM_CONTRASTS
-from lexbench.parts.anatomy.contrasts import Control, Measured, contrasts, controls, dropped_wordings
+from lexbench.parts.anatomy.contrasts import Control, Measured, by_wording, contrasts, controls, dropped_wordings
 from lexbench.parts.anatomy.verdicts import verdicts
+from lexbench.parts.anatomy.wordings import KEY_WORDINGS
 from lexbench.report import formats
 from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line, difference_entry
 from lexbench.report.plots.style import MATPLOTLIB_STYLE, NotebookFigure, save_figure, series_style
@@ -72,6 +73,7 @@ def _markdown(found: Measured, checks: Sequence[Control], dropped: Sequence[str]
         parts += [f"![Contrasts over distance]({link})", "", PAGE_LEGEND, ""]
         parts += [formats.grid_markdown(_contrasts(found, method)) for method in found.methods]
         parts += [formats.grid_markdown(_whole_keys(found, method)) for method in found.methods]
+        parts.append(formats.grid_markdown(_by_wording(found, found.methods[0])))
     parts.append(formats.grid_markdown(_controls(checks)))
     if dropped:
         parts += [
@@ -133,6 +135,19 @@ def _whole_keys(found: Measured, method: MethodKey) -> Grid:
     )
     head = ["arm", *(f"to {octave:,}" for octave in octaves)]
     return Grid(head=head, rows=rows, title=f"{method}: what whole keys would say", remarks=[remark])
+
+
+def _by_wording(found: Measured, method: MethodKey) -> Grid:
+    """The neighbourhood's contrast of each wording by octave: one wording is no sample of wordings."""
+    octaves = found.octaves(method)
+    gaps = [by_wording(found.cells[method, octave], "gap", "near8") for octave in octaves]
+    rows: list[Line] = [
+        [f"{each.name} ({each.kind})", *(f"{gap[each.name]:+.2f}" if each.name in gap else "" for gap in gaps)]
+        for each in KEY_WORDINGS
+        if any(each.name in gap for gap in gaps)
+    ]
+    head = ["wording", *(f"to {octave:,}" for octave in octaves)]
+    return Grid(head=head, rows=rows, title=f"{method}: neighbourhood (gap - near8) by wording, nats a key")
 
 
 def _controls(checks: Sequence[Control]) -> Grid:

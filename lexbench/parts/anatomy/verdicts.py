@@ -32,7 +32,7 @@ def verdicts(found: Measured) -> list[ClaimVerdict]:
     claims: Mapping[str, Callable[[Measured], tuple[str, str, int]]] = {
         f"(a) without near text a key loses more than {LARGE_NATS} nats in some octave, and less than {SMALL_NATS} up "
         f"to {SHORT_DISTANCE} tokens": _neighbourhood,
-        f"(b) near text that is blind to the key repairs as much, within {SMALL_NATS} nats": _sight,
+        f"(b) near text that sees neither key nor intro repairs as much, within {SMALL_NATS} nats": _sight,
         "(c) blocking the first token closes half of it": _sink,
         "(d) beyond the trained length it changes sign or grows": _beyond,
         "(e) four rivals in a short distance cost more than the distance does at the trained length": _rivals,

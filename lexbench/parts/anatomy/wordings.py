@@ -34,7 +34,7 @@ class Wording:
     def draw(self, rng: np.random.Generator) -> list[str]:
         """Candidates in random order, no two alike; numbers begin with every digit but 0."""
         if self.words:
-            return rng.permutation(self.words.split()).tolist()
+            return [str(each) for each in rng.permutation(self.words.split())]
         low = 10 ** (self.digits - 1)
         found = [int(first) * low + int(rng.integers(low)) for first in range(1, 10)]
         while len(found) < N_CANDIDATES:

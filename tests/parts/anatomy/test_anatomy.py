@@ -150,3 +150,11 @@ def test_every_contrast_has_two_arms_and_wordings_are_of_three_kinds() -> None:
     }
     drawn = [each.draw(np.random.default_rng(0)) for each in KEY_WORDINGS]
     assert all(len(set(each)) == len(each) == 16 for each in drawn)
+
+
+@pytest.mark.parametrize("name", ["gap", "adjacent", "present_4", "near64_filled"])
+def test_sizes_are_told_without_texts(name: str, tokenizer: FastTokenizer) -> None:
+    task = replace(TASK, **ARM_FORMS[name])
+    sizes = [each.length for each in task.questions(tokenizer, LENGTH, N, 3)]
+    told = task.outline(tokenizer, LENGTH, N, 3)
+    assert (told.questions, round(told.length * N)) == (N, sum(sizes))

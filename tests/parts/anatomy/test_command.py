@@ -72,7 +72,7 @@ def test_causes_planted_in_attention_move_what_they_should(monkeypatch: pytest.M
         return np.array([task.score(each, backend.choose(each)).scores["nats"] for each in asked])
 
     def contrast(arm: str, base: str) -> np.ndarray:
-        return losses(arm) - losses(base)
+        return np.asarray(losses(arm) - losses(base))
 
     backend.attend(Attention())
     assert abs(contrast("gap", "adjacent")).max() < 0.1 and abs(contrast("gap", "gap_unsunk")).max() < 0.1

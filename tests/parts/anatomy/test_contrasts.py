@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Cell, Sample
 from lexbench.parts.anatomy import contrasts, page
 from lexbench.parts.anatomy.arms import ARM_CONTRASTS, ARM_FORMS, CONTROL_FORMS
@@ -80,7 +80,7 @@ def heavy_sink(form: Mapping[str, Any], octave: int, size: float) -> float:
 
 
 def drawn_to_rivals(form: Mapping[str, Any], octave: int, size: float) -> float:
-    return 0.4 * size * form.get("rivals", 0)
+    return 0.4 * size * int(form.get("rivals", 0))
 
 
 def unread(form: Mapping[str, Any], octave: int, size: float) -> float:
@@ -176,6 +176,8 @@ def test_controls_and_dropped_wordings() -> None:
         sample(each.index, 1.0, float(each.index not in (7, 19))) for each in arms["adjacent"]
     ]  # wording 7: 2 of 4
     whole = Measured(1024, {(BASELINE_METHOD, 256): {**arms, **exact, "keyless": guess, "adjacent": wrong}})
+    again = {(MethodKey.of_method("yarn"), 256): {"keyless": [sample(index, 1.0) for index in range(48)]}}
+    whole = Measured(1024, {**whole.cells, **again})  # the same questions under another method tell nothing of chance
     dropped = contrasts.dropped_wordings(whole)
     assert dropped == [KEY_WORDINGS[7].name]
     results = {each.name: each.passed for each in contrasts.controls(whole, dropped)}

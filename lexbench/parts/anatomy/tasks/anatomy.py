@@ -1,7 +1,7 @@
 """Anatomy: the same key asked for at the same distance, with one cause of loss at a time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from lexbench import (
     Corpus,
     Layout,
     Metric,
+    Outline,
     Refused,
     Sample,
     Task,
@@ -93,7 +94,7 @@ class Anatomy(Task):
         haystack: text: running text, three fillers, and near texts and intros from elsewhere. noise: the sentences of
             passkey for all, for models that read little else; repeated, they invite copying.
         near: last tokens of the distance that are running text, 0 to 64.
-        blind: the near text does not see the key (it is read before the statement).
+        blind: the near text sees neither the key nor the intro, only what begins a text (it is read before them).
         filler: none: the rest of the distance holds no tokens. present: running text. masked: present, hidden from
             near text and question, which is `none` where all layers see all keys. blind: present, and sees neither
             the key nor the intro.
@@ -158,15 +159,25 @@ class Anatomy(Task):
         made = [self._pieces(tokenizer, length, seed, index) for index in range(n)]
         return [self._question(index, each) for index, each in enumerate(made)]
 
-    def _pieces(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> QuestionPieces:
-        """The tokens of a question, the same for all forms of the task."""
-        wording, rng = KEY_WORDINGS[index % len(KEY_WORDINGS)], self.rng("question", length, seed, index)
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Positions of n questions, without their texts."""
+        check_length("anatomy", FIXED_ROOM + NEAR_TEXT, length)
+        without = replace(self, corpus=None, haystack="noise")
+        made = [without._pieces(tokenizer, length, seed, index, self) for index in range(n)]
+        return Outline(n, sum(without._question(0, each).length for each in made) / n)
+
+    def _pieces(
+        self, tokenizer: Tokenizer, length: int, seed: int, index: int, draws: "Anatomy | None" = None
+    ) -> QuestionPieces:
+        """The tokens of a question, the same for all forms of the task; `draws` has another haystack."""
+        draw = (draws or self).rng
+        wording, rng = KEY_WORDINGS[index % len(KEY_WORDINGS)], draw("question", length, seed, index)
         beginning = np.array(tokenizer.prefix, np.int64)
         candidates = wording.draw(rng)
         expected, *others = rng.permutation(N_CANDIDATES).tolist()
         # Neighbours in the list of questions have other wordings and other parts of the octave.
         part, most = (index + index // 48) % N_DISTANCES, length - FIXED_ROOM
-        share = (part + self.rng("distance", length, seed, part).random()) / N_DISTANCES
+        share = (part + draw("distance", length, seed, part).random()) / N_DISTANCES
         distance = int(most // 2 + share * (most - most // 2))
         asks, format_, keys = _split_answers(tokenizer, wording, candidates)
 
@@ -180,7 +191,7 @@ class Anatomy(Task):
             raise Refused(
                 f"anatomy has 64 tokens for a statement and as many for a question, {wording.name} needs more"
             )
-        filler = self._cut_text(tokenizer, distance, self.rng("source", seed, part % N_SOURCES))
+        filler = self._cut_text(tokenizer, distance, draw("source", seed, part % N_SOURCES))
         near, intro = (self._cut_text(tokenizer, NEAR_TEXT, rng) for _ in range(2))
         if not self.key:
             statement = self._cut_text(tokenizer, len(statement), rng)
