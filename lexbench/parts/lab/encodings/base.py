@@ -121,7 +121,7 @@ class Encoding(nn.Module):
         """[B, G, T, E] numbers of each token from the layer's input [B, T, width] after its norm; cached like keys."""
         return None
 
-    def kept(self, normed: Tensor, queries: Tensor) -> Tensor | None:
+    def cached_inputs(self, normed: Tensor, queries: Tensor) -> Tensor | None:
         """The gates, or more that each token leaves for later ones, from its queries [B, H, T, D] before any change."""
         return self.gates(normed)
 

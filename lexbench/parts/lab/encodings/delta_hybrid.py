@@ -31,7 +31,7 @@ class DeltaHybrid(EncodingWrapper):
         layer l, counted from 1, has attention where l mod k = 0
 
     so k = 4 are three layers of `gated_delta` to one of attention. Over nope no layer has positions: the order comes
-    from the states alone. Methods act on the layers of attention, and attention is probed there.
+    from the states alone. A method acts on the layers of attention alone, 1 of 4, and attention is probed there.
 
     Args:
         over: the encoding of the layers of attention: rope or nope.
@@ -67,8 +67,6 @@ class DeltaHybrid(EncodingWrapper):
         self.deltas = nn.ModuleDict(
             {str(number): DeltaLayer(head_dim, heads, kv_heads, width, kernel) for number in numbers}
         )
-        self.acts = f"{layers - len(numbers)} of {layers} layers"
-        """Layers on which a method acts."""
 
     def initialise(self, generator: Generator) -> None:
         """Draw the weights of the inner encoding, then those of each delta layer."""

@@ -78,13 +78,12 @@ class GatedDelta(Encoding):
             raise ConfigError("gated_delta has no attention that a method could change: use method=none")
         return self.rotate
 
-    def kept(self, normed: Tensor, queries: Tensor) -> Tensor:
+    def cached_inputs(self, normed: Tensor, queries: Tensor) -> Tensor:
         """[B, KV, T, 2 (H / KV) D + 2] queries before their convolution, Z x, B x and A x."""
-        heads, shape = len(self.strength), (*normed.shape[:2], len(self.strength), -1)
+        shape = (*normed.shape[:2], len(self.strength), -1)
         own = [queries.transpose(1, 2).reshape(*shape)]
         own += [F.linear(normed, self.output_gate.to(normed.dtype)).reshape(*shape)]
         own += [F.linear(normed, each.to(normed.dtype)).reshape(*shape) for each in (self.strength, self.fade)]
-        assert heads == own[-1].shape[2]
         return torch.cat(own, dim=-1).transpose(1, 2)
 
     def gates(self, normed: Tensor) -> Tensor:
@@ -97,10 +96,10 @@ class GatedDelta(Encoding):
         precise = torch.promote_types(queries.dtype, torch.float32)
         given, total, count = self.given[:, :, : keys.shape[2]].to(precise), keys.shape[2], queries.shape[2]
         width = (given.shape[-1] - 2) // 2
-        asking, gate, strength, fade = given.split([width, width, 1, 1], dim=-1)
-        asking = _per_head(self._convolved(asking, self.mix_queries), self.head_dim)
+        asking, gate, strength, fade = torch.split(given, [width, width, 1, 1], dim=-1)
+        asking = _per_head(self._convolve(asking, self.mix_queries), self.head_dim)
         known, content = (
-            self._convolved(each.to(precise), weight)
+            self._convolve(each.to(precise), weight)
             for each, weight in ((keys, self.mix_keys), (values, self.mix_values))
         )
         rate = self.log_rate.to(precise).exp()[:, None, None]
@@ -110,7 +109,7 @@ class GatedDelta(Encoding):
         outputs = F.rms_norm(states, (self.head_dim,), self.gain.to(precise), NORM_EPSILON) * opened
         return outputs.flatten(1, 2).to(queries.dtype)
 
-    def _convolved(self, each: Tensor, weight: Tensor) -> Tensor:
+    def _convolve(self, each: Tensor, weight: Tensor) -> Tensor:
         """[B, KV, T, E] after silu(conv); token t sees t - kernel + 1 .. t, none that follows."""
         flat = F.pad(each.transpose(2, 3).flatten(1, 2), (weight.shape[-1] - 1, 0))
         mixed = F.silu(F.conv1d(flat, weight.to(each.dtype), groups=flat.shape[1]))

@@ -55,8 +55,8 @@ def test_outputs_are_those_of_transformers_layer() -> None:
     ours.mix_queries.data, ours.mix_keys.data, ours.mix_values.data = theirs.conv1d.weight.detach().split(32)
     ours.gain.data = theirs.norm.weight.detach()
     x = torch.randn(2, 40, 24)
-    q, k, v = (F.linear(x, whole[:, place].flatten(0, 1)).unflatten(-1, (4, 8)).transpose(1, 2) for place in range(3))
-    given = ours.with_gates(ours.kept(x, q))
+    q, k, v = (F.linear(x, whole[:, place].flatten(0, 1)).reshape(2, 40, 4, 8).transpose(1, 2) for place in range(3))
+    given = ours.with_gates(ours.cached_inputs(x, q))
     with torch.inference_mode():
         expected = theirs(x)
         for count in (40, 3):
