@@ -7,7 +7,18 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, MeasureDivergence, Outline, Refused, Sample, Task, Tokenizer
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    ConfigError,
+    Corpus,
+    MeasureDivergence,
+    Outline,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+)
 from lexbench.taskkit.perplexity import (
     AVERAGING_NOTE,
     LONGER_CORPUS_REMEDY,
@@ -52,17 +63,28 @@ class LastSegment(Task):
             (task=divergence): from those of the same method with an uncompressed cache (`uncompressed`), or from those
             of a method by its name. Scores: `kld`, KL(other || this); `same_top`, the share of targets at which both
             find one token likeliest; `nll_rise`. Both read each text in turn.
+        shuffled: the order variance of LEX (Sun et al. 2022, arXiv 2212.10554, section 2), task=order_variance: the
+            same targets after a context whose tokens stand in random order, `far` (all but the `near` tokens before
+            the targets) or `near` (those alone). Its NLL minus that of last_segment is how much a model uses the order;
+            a model that is equivariant under permutations has 0.
+        near: tokens before the targets, for `shuffled`.
     """
 
-    form: ClassVar[tuple[str, ...]] = ("against",)
+    form: ClassVar[tuple[str, ...]] = ("against", "shuffled", "near")
     corpus: Corpus
     targets: int | None = None
     longest: int | None = None
     stream: bool = False
     against: str | None = field(default=None, metadata={"new": True})
+    shuffled: str | None = field(default=None, metadata={"new": True})
+    near: int = field(default=16, metadata={"new": True})
 
     def __post_init__(self) -> None:
-        check_at_least("last_segment", self, targets=1, longest=1)
+        check_at_least("last_segment", self, targets=1, longest=1, near=1)
+        if self.shuffled not in (None, "far", "near"):
+            raise ConfigError(
+                f"last_segment's shuffled must be far or near, got {self.shuffled}: leave it out for none"
+            )
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Choose targets that fit the shortest length, and places that fit the longest."""
@@ -73,6 +95,9 @@ class LastSegment(Task):
         joined = f"joined documents, each after BOS{'' if tokenizer.bos is not None else ' (there is none)'}"
         begin = f"{joined}, BOS never a target" if self.stream else f"{bos_policy(tokenizer)}; documents not joined"
         other = f"; KL(p || q), p under {self.against}" if self.against else ""
+        if self.shuffled:
+            all_but = "all but " if self.shuffled == "far" else ""
+            other += f"; in random order: {all_but}the {self.near} tokens before the targets"
         return (
             f"last segment: the same {self.targets} target tokens at every length, only their context grows "
             f"(places of {self.longest} tokens); one window, no stride; {AVERAGING_NOTE}; {begin}{other}"
@@ -102,7 +127,7 @@ class LastSegment(Task):
         places = list(itertools.islice(found, n))
         if len(places) < n:
             raise Refused(task._too_few(texts, n, len(places)))
-        return [task._question(texts, length, index, *place) for index, place in enumerate(places)]
+        return [task._question(texts, length, seed, index, *place) for index, place in enumerate(places)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of the targets, or the divergence at them."""
@@ -125,13 +150,22 @@ class LastSegment(Task):
         offset = first + int(rng.integers(space % targets + 1))
         return [offset + targets * int(place) for place in rng.permutation(space // targets + 1)]
 
-    def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> AnyQuestion:
+    def _question(
+        self, texts: EncodedCorpus, length: int, seed: int, index: int, document: int, end: int
+    ) -> AnyQuestion:
         if self.stream:
             # `end` counts in the document, the stream also has all documents before it.
             stop = int(texts.stream_starts[document]) + end
             tokens = texts.stream[stop - length : stop]
         else:
             tokens = np.concatenate([texts.prefix, texts[document].ids[end - length + len(texts.prefix) : end]])
+        if self.shuffled:
+            stop = length - (self.targets or 0)
+            begin, middle = 0 if self.stream else len(texts.prefix), max(0, stop - self.near)
+            part = slice(begin, middle) if self.shuffled == "far" else slice(max(begin, middle), stop)
+            rng = self.rng("order", seed, texts.name(document), end)
+            tokens = tokens.copy()
+            tokens[part] = rng.permutation(tokens[part])
         scored = score_question(texts, index, document, tokens, end - (self.targets or 0), end)
         if self.against is None:
             return scored

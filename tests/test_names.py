@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SHARED_CLASSES = {"Clex", "Hope", "PRope"}
+SHARED_CLASSES = {"Clex", "Hope", "PRope", "Rerope"}
 """Each a method and an encoding, which have the name of their file and of the registry."""
 ONE_WORD_CONSTANTS = {
     *("COMMAND", "METRIC", "PART"),  # looked up by this name
@@ -44,7 +44,7 @@ OLD_NAMES = {
     *(("lexbench/core/attention.py", "allowed"), ("lexbench/backends/hf/exact/layers.py", "allowed")),
     *(
         (f"lexbench/parts/lab/encodings/{file}.py", "scaling")
-        for file in ("base", "cosine", "key_norm", "qk_norm", "t5")
+        for file in ("base", "cosine", "deberta", "key_norm", "qk_norm", "t5", "tupe")
     ),
 }
 """Hooks that users' methods and encodings define, which keep their names."""

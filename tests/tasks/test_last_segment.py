@@ -210,3 +210,30 @@ def test_a_divergence_asks_at_the_same_targets(numbers: Callable[..., Corpus], c
         other_nll=np.full(8, 2.5, np.float32),
     )
     assert dict(task.score(question, answer).scores) == {"kld": 2.0, "same_top": 0.75, "nll_rise": 0.5}
+
+
+@pytest.mark.parametrize("shuffled", ["far", "near"])
+def test_a_part_of_the_context_stands_in_random_order_before_the_same_targets(
+    shuffled: str, numbers: Callable[..., Corpus], counting: Tokenizer
+) -> None:
+    corpus = numbers(100, 70, 300)
+    plain = lexbench.task("last_segment", corpus=corpus).for_lengths(LENGTHS)
+    moved = lexbench.task("order_variance", corpus=corpus, shuffled=shuffled, near=5).for_lengths(LENGTHS)
+    begin, orders = len(counting.prefix), set()
+    for length in LENGTHS:
+        for one, two in zip(
+            questions_of(plain, counting, length, 12), questions_of(moved, counting, length, 12), strict=True
+        ):
+            assert (two.first_target, two.facts, two.floors) == (one.first_target, one.facts, one.floors)
+            assert sorted(two.tokens) == sorted(one.tokens)
+            stays = np.arange(length) >= length - 13 if shuffled == "far" else np.arange(length) < length - 13
+            stays |= (np.arange(length) < begin) | (np.arange(length) >= length - 8)
+            assert (one.tokens == two.tokens)[stays].all()
+            orders.add(tuple((two.tokens - one.tokens)[~stays]))
+    assert len(orders) > 8  # of 12 places or more, each has its own
+    assert f"in random order: {'all but ' if shuffled == 'far' else ''}the 5 tokens" in moved.protocol(counting)
+
+
+def test_an_unknown_part_of_the_context_is_an_error(numbers: Callable[..., Corpus]) -> None:
+    with pytest.raises(ValueError, match="shuffled must be far or near, got all: leave it out for none"):
+        lexbench.task("last_segment", corpus=numbers(100), shuffled="all")

@@ -27,7 +27,7 @@ WEIGHT_DEVIATION = 0.02
 """Standard deviation of the decoder's initial weights, token embeddings included."""
 ENCODING_HOOKS = (
     *("positions", "embed", "layer_input", "gates", "prepare", "rotate", "decay", "bias", "rescore", "qk"),
-    *("products", "attention", "mix"),
+    *("products", "attention", "mix", "recur"),
 )
 """The hooks through which an encoding changes the model."""
 
@@ -38,7 +38,7 @@ class Encoding(nn.Module):
         logit(i, j) = rescore(scaling query_scale(i) e^(decay (i - j)) query(i) . key(j)) + bias(i, j)
 
     `qk` gives query and key; `attention` gives query_scale and the mask. `products` replaces the dot product, and `mix`
-    the softmax and the mean of values.
+    the softmax and the mean of values. `recur` replaces everything.
     """
 
     shared = True
@@ -120,6 +120,10 @@ class Encoding(nn.Module):
     def gates(self, normed: Tensor) -> Tensor | None:
         """[B, G, T, E] numbers of each token from the layer's input [B, T, width] after its norm; cached like keys."""
         return None
+
+    def cached_inputs(self, normed: Tensor, queries: Tensor) -> Tensor | None:
+        """The gates, or more that each token leaves for later ones, from its queries [B, H, T, D] before any change."""
+        return self.gates(normed)
 
     def with_gates(self, gates: Tensor) -> "Encoding":
         """A copy for one forward pass, with the same weights, and the gates [B, G, K, E] of all K tokens so far."""
@@ -227,6 +231,10 @@ class Encoding(nn.Module):
     def mix(self, logits: Tensor, values: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, Q, D] outputs, from logits [B, H, Q, K], -inf where a key is not seen, and values [B, KV, K, D]."""
         return multiply_per_group(logits.softmax(-1), values)
+
+    def recur(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """[B, H, Q, D] outputs of a layer that has no attention at all, from prepared queries, keys and values."""
+        raise NotImplementedError
 
 
 def overridden_hooks(encoding: Encoding, base: type[Encoding]) -> frozenset[str]:

@@ -112,7 +112,7 @@ class RandomPositions(EncodingWrapper):
         raise NotImplementedError
 
 
-HOOKS_OF_ALL_LAYERS = frozenset({"decay", "embed", "layer_input", "mix", "positions", "products", "rescore"})
+HOOKS_OF_ALL_LAYERS = frozenset({"decay", "embed", "layer_input", "mix", "positions", "products", "recur", "rescore"})
 """Hooks through which positions would also reach a layer that is `UnrotatedLayer`."""
 
 

@@ -87,6 +87,8 @@ class EncodingAttention:
         given, `chunk` queries are computed at once (None: as many as make `dense.MAX_SCORES_IN_MEMORY` scores), in
         float32 or better.
         """
+        if "recur" in self.encoding.hooks:
+            return self.encoding.recur(self.queries, self.keys, values)
         if chunk is None and self._fits_fused():
             return self._fused_output(values)
         batch, heads = self.queries.shape[:2]

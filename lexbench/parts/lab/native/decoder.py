@@ -255,7 +255,7 @@ class Decoder(nn.Module):
             def mix(
                 normed: Tensor, q: Tensor, k: Tensor, v: Tensor, number: int = number, encoding: Encoding = encoding
             ) -> Tensor:
-                gates = encoding.gates(normed)
+                gates = encoding.cached_inputs(normed, q)
                 known = (k, v) if gates is None else (k, v, gates)
                 k, v, *found = known if cache is None else cache.append_to_layer(number, *known)
                 return attend(number, encoding.with_gates(found[0]) if found else encoding, q, k, v, positions)

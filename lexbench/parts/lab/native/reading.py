@@ -74,7 +74,7 @@ class AttentionPass:
             settled = EncodingAttention(
                 encoding, attention, q, k, positions, rotate, partial(self._cache.rotated_keys, layer)
             )
-            if observer is not None:
+            if observer is not None and encoding.weighs:
                 observer(layer, *settled.statistics_inputs())
             return settled.attention_output(v)
 
