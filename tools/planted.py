@@ -27,7 +27,7 @@ from tools import planted_faults, planted_page
 from tools.planted_commands import COMMANDS, SEED, TRIED, Place, Samples, Trial
 from tools.planted_readings import EFFECTS, RESERVES, Library, Reading
 
-RECORD, PAGE = Path("planted.json"), Path("results/benchmarks/planted.md")
+RECORD, PAGE = Path("results/benchmarks/planted.json"), Path("results/benchmarks/planted.md")
 READINGS = Path("runs/planted")
 SIZES = (0.5, 1.0, 2.0)
 """Planted, in sizes that a command states."""

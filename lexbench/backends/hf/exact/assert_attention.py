@@ -110,7 +110,7 @@ def differing_layer(network: Any, model: Model, attention: Attention, length: in
     try:
         assert_attention(network, TheMethod(attention), length=length, facts=model)
     except RopeMismatch as error:
-        return str(error)
+        return str(error).replace(TheMethod.__name__, "the method")
     return None
 
 
