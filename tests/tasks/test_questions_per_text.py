@@ -76,7 +76,7 @@ def task_of(name: str, **given: Any) -> Task:
 def said_before(question: AnyQuestion) -> dict[str, Any]:
     """What a question said when the hashes were made: without later fields, and without later facts for scores."""
     assert isinstance(question, Generate | Choose)
-    said = {key: value for key, value in vars(question).items() if key not in ("text_tokens", "shortcut")}
+    said = {key: value for key, value in vars(question).items() if key not in ("text_tokens", "shortcut", "layout")}
     said["prompt"] = question.prompt.tolist()
     said["facts"] = {key: value for key, value in question.facts.items() if key not in ("keys_in_text", "taught")}
     if isinstance(question, Choose):
