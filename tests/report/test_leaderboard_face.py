@@ -46,8 +46,8 @@ def test_a_method_has_one_row_and_red_stands_where_it_is(tmp_path: Path) -> None
     assert told["ntk"][0] == ("bad", "-0.400*")
     said = re.search(r"<h1>.*?</h1>\n<p>(.*?)</p>", page)
     assert said and said[1] == (
-        "Of 3 methods, 2 predict text better than the unmodified model at the longest length, 1 find more keys there, "
-        "and 1 do both; 1 cost at the trained length, set as for the longest."
+        "Of 3 methods, better than the unmodified model at the longest length: 2 in text, 1 in keys, 1 in both; "
+        "with a price at the trained length, set as for the longest: 1."
     )
 
 

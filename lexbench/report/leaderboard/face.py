@@ -97,9 +97,9 @@ def face_blocks(tables: Sequence[Table], samples: Mapping[str, Sequence[Sample]]
             counts.update(fact for row, line in rows.items() if row != BASELINE_METHOD for fact in _facts(line))
     models = f" on {count_with_noun(len(grids), 'model')}" if len(grids) > 1 else ""
     said = (
-        f"Of {count_with_noun(counts['method'], 'method')}{models}, {counts['text']} predict text better than the "
-        f"unmodified model at the longest length, {counts['keys']} find more keys there, and {counts['both']} do both; "
-        f"{counts['price']} cost at the trained length, set as for the longest."
+        f"Of {count_with_noun(counts['method'], 'method')}{models}, better than the unmodified model at the longest "
+        f"length: {counts['text']} in text, {counts['keys']} in keys, {counts['both']} in both; with a price at the "
+        f"trained length, set as for the longest: {counts['price']}."
     )
     return [Paragraph(said), *grids, Paragraph(FACE_LEGEND), Heading("By length")] if grids else []
 

@@ -235,7 +235,7 @@ def test_the_page_shows_what_is_ranked_and_says_what_is_not(board: Path) -> None
     assert "none last_segment at 512 on lexlet" in below and "answers failed, and are left out of its value" in below
     assert "<h2>Refused</h2>" not in below
     # 1,024 and 2,048 of the unmodified model are ranked: yarn is better there, and alone at 512.
-    assert "Of 1 method, 1 predict text better than the unmodified model at the longest length" in shown
+    assert "Of 1 method, better than the unmodified model at the longest length: 1 in text" in shown
 
 
 @pytest.mark.slow
