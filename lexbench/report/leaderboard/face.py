@@ -98,8 +98,8 @@ def face_blocks(tables: Sequence[Table], samples: Mapping[str, Sequence[Sample]]
     models = f" on {count_with_noun(len(grids), 'model')}" if len(grids) > 1 else ""
     said = (
         f"Of {count_with_noun(counts['method'], 'method')}{models}, better than the unmodified model at the longest "
-        f"length: {counts['text']} in text, {counts['keys']} in keys, {counts['both']} in both; with a price at the trained "
-        f"length, set as for the longest: {counts['price']}."
+        f"length: {counts['text']} in text, {counts['keys']} in keys, {counts['both']} in both; with a price at the "
+        f"trained length, set as for the longest: {counts['price']}."
     )
     return [Paragraph(said), *grids, Paragraph(FACE_LEGEND), Heading("By length")] if grids else []
 
