@@ -30,10 +30,13 @@ class AttentionPass:
         settle: gives the slots and the rotation of a layer.
         prompt: tokens before the answer; the first piece holds them.
         length: final length of the text in tokens.
+        offset: position of the first token.
     """
 
-    def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
-        self._decoder, self._prompt = decoder, prompt
+    def __init__(
+        self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int, offset: int = 0
+    ) -> None:
+        self._decoder, self._prompt, self._offset = decoder, prompt, offset
         self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
         self._cache = DecoderCache(length)
         self._ratios: dict[int, tuple[float, ...]] = {}
@@ -62,7 +65,17 @@ class AttentionPass:
                 observer(layer, *settled.statistics_inputs())
             return settled.attention_output(v)
 
-        return self._decoder(tokens[None], attend, cache=self._cache)[0]  # type: ignore[no-any-return]
+        return self._decoder(tokens[None], attend, cache=self._cache, positions=self._shifted_positions(tokens[None]))[
+            0
+        ]  # type: ignore[no-any-return]
+
+    def _shifted_positions(self, tokens: Tensor) -> Tensor | None:
+        """Positions of all tokens so far, these included, where they do not begin at the encoding's own."""
+        if not self._offset:
+            return None
+        before = self._cache.tokens
+        known = tokens if before is None else torch.cat([before, tokens], dim=1)
+        return self._decoder.encoding.positions(known, self._cache.length) + self._offset
 
     def _over_cache(
         self, layer: int, attention: Attention, rotate: Rotate, scaling: float, q: Tensor, k: Tensor, v: Tensor
