@@ -65,9 +65,8 @@ class AttentionPass:
                 observer(layer, *settled.statistics_inputs())
             return settled.attention_output(v)
 
-        return self._decoder(tokens[None], attend, cache=self._cache, positions=self._shifted_positions(tokens[None]))[
-            0
-        ]  # type: ignore[no-any-return]
+        positions = self._shifted_positions(tokens[None])
+        return self._decoder(tokens[None], attend, cache=self._cache, positions=positions)[0]  # type: ignore[no-any-return]
 
     def _shifted_positions(self, tokens: Tensor) -> Tensor | None:
         """Positions of all tokens so far, these included, where they do not begin at the encoding's own."""
