@@ -18,7 +18,7 @@ from lexbench.backends.draft import Draft
 from lexbench.backends.embedded import check_embedded
 from lexbench.checkpoints.checkpoint import checkpoint_fingerprint, end_tokens, folder_of, weight_files
 from lexbench.checkpoints.tokenizer import load_tokenizer
-from lexbench.core.attention import Attention, sees_prompt_end
+from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
 from lexbench.core.memory import keep_freed
 from lexbench.core.model import Model
@@ -83,7 +83,7 @@ class Native(Backend):
         keep_freed()
         self._decoder = load_model(folder, TORCH_DTYPES[dtype]).to(self._device)
         self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
-        self._attention = Attention()
+        self._attention, self._offset = Attention(), 0
         self._passes: tuple[Attention, ...] = (self._attention,)
         self.reuse = False
         self._prefix_cache = PrefixCache[TextReading]()
@@ -113,6 +113,10 @@ class Native(Backend):
         attention.check_fits(
             self.model.name, pairs=shape.head_dim // 2, heads=shape.heads, kv_heads=shape.kv_heads, layers=shape.layers
         )
+        shifted = isinstance(attention.remap, Shift) and not encoding.remaps and "gates" not in encoding.hooks
+        # Distances stay: what has no remap of its own is asked at positions that begin later.
+        self._offset = attention.remap.offset if shifted and isinstance(attention.remap, Shift) else 0
+        attention = replace(attention, remap=None) if shifted else attention
         passes = attention.mixture or (attention,)
         parts = [part for one in passes for part in one.parts()]
         if any(part.dynamic is not None for part in parts):
@@ -164,13 +168,11 @@ class Native(Backend):
             raise Refused(
                 f"positions cannot jump under {why}: use plain RoPE, and a method that does not read the text"
             )
-        if longest is not None and length > longest:
-            raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
+        if longest is not None and (last := length + self._offset) > longest:
+            raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {last}")
+        settle, offset = self._layer_attention, self._offset
         return TextReading(
-            [
-                AttentionPass(self._decoder, whole, self._layer_attention, prompt, length, layout)
-                for whole in self._passes
-            ]
+            [AttentionPass(self._decoder, whole, settle, prompt, length, offset, layout) for whole in self._passes]
         )
 
     def _why_no_jumps(self) -> str | None:

@@ -16,7 +16,7 @@ from lexbench import Attention, Choose, Generate, Loglikelihood, Model, ProbeAtt
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.core import registry
-from lexbench.core.attention import Slopes
+from lexbench.core.attention import Shift, Slopes
 from lexbench.parts.lab.backend import Native
 from lexbench.parts.lab.native import build
 from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
@@ -171,8 +171,8 @@ def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
     length = 48 if longest is None else longest
     asked = ProbeAttention(tokens=tokens(length), first=1, **PREFIX)
     native.attend(Attention())
-    if name == "gla":
-        with pytest.raises(Refused, match="gla has no attention weights to probe: it has no softmax"):
+    if name in ("gla", "gated_delta"):
+        with pytest.raises(Refused, match=f"{name} has no attention weights to probe: it has no softmax"):
             native.probe(asked)
         return
     found = native.probe(asked).statistics
@@ -193,6 +193,31 @@ def test_a_table_that_ends_is_refused(trained: Callable[..., Model]) -> None:
     native.attend(Attention())
     with pytest.raises(Refused, match="learned has positions for 32 tokens, asked for 33"):
         native.score(Loglikelihood(tokens=tokens(33), first_target=4, bytes=1, words=1, **PREFIX))
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "learned", "transformer_xl", "alibi", "tupe"])
+def test_positions_that_begin_later_change_absolute_encodings_alone(trained: Callable[..., Model], name: str) -> None:
+    """LEX's translation invariance, section 2: relative encodings have it, absolute ones do not."""
+    model, text = trained(name, **({"size": 80} if name in ("learned", "tupe") else {})), tokens(24)
+    native, asked = (
+        Native(model, dtype="float64"),
+        Loglikelihood(tokens=text, first_target=4, bytes=1, words=1, **PREFIX),
+    )
+    found = {}
+    for offset in (0, 40):
+        native.attend(Attention() if not offset else Attention(remap=Shift(offset)))
+        found[offset] = native.score(asked).nll
+    with torch.inference_mode():
+        where = torch.arange(24, dtype=torch.float64) + 40
+        logits = native._decoder(torch.from_numpy(text)[None], positions=where)[0]
+    expected = F.cross_entropy(logits[3:-1], torch.from_numpy(text[4:]), reduction="none")
+    np.testing.assert_allclose(found[40], expected, rtol=1e-6)
+    relative = name in ("transformer_xl", "alibi")
+    assert (abs(found[40] - found[0]).max() < 1e-5) == relative
+    if name == "learned":
+        native.attend(Attention(remap=Shift(60)))
+        with pytest.raises(Refused, match="learned has positions for 80 tokens, asked for 84"):
+            native.score(asked)
 
 
 def test_methods_apply_where_there_is_something_to_change(trained: Callable[..., Model]) -> None:

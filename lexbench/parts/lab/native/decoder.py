@@ -15,6 +15,8 @@ from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
 from lexbench.parts.lab.native import attend
 
+GAU_KEY_DIMENSIONS = 128
+"""Dimensions of queries and keys in a gated attention unit."""
 Attend = Callable[[int, Encoding, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(layer, its encoding, q [B, H, Q, D], k [B, KV, K, D], v, positions) -> [B, H, Q, D]; q and k are not rotated yet."""
 
@@ -32,11 +34,13 @@ class DecoderShape:
     """Width inside the feed-forward layer."""
     norm_epsilon: float = 1e-5
     block: str = "llama"
-    """llama: RMSNorm and SwiGLU; gpt: LayerNorm and GELU, neither with a bias, as MPT has them."""
+    """llama: RMSNorm and SwiGLU; gpt: LayerNorm and GELU, neither with a bias, as MPT has them; gau: `GatedUnit`."""
 
     def __post_init__(self) -> None:
-        if self.block not in ("llama", "gpt"):
-            raise ConfigError(f"shape: block must be llama or gpt, got {self.block}")
+        if self.block not in ("llama", "gpt", "gau"):
+            raise ConfigError(f"shape: block must be llama, gpt or gau, got {self.block}")
+        if self.block == "gau" and self.heads != 1:
+            raise ConfigError(f"shape: gau has 1 head, got {self.heads}: give heads=1 and kv_heads=1")
         if self.width % self.heads or self.heads % self.kv_heads:
             raise ConfigError(
                 f"shape: heads must divide width and kv_heads heads, got {self.width}, {self.heads}, {self.kv_heads}"
@@ -44,8 +48,8 @@ class DecoderShape:
 
     @property
     def head_dim(self) -> int:
-        """Dimensions of a head."""
-        return self.width // self.heads
+        """Dimensions of a head's queries and keys."""
+        return GAU_KEY_DIMENSIONS if self.block == "gau" else self.width // self.heads
 
 
 def attend_by_encoding(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
@@ -180,10 +184,37 @@ class DecoderLayer(nn.Module):
         return F.gelu(self.mlp["up_proj"](normed))
 
 
+class GatedUnit(nn.Module):
+    """Gated attention unit (Hua et al. 2022, arXiv 2202.10447) with a softmax, one head, and the norm behind the sum.
+
+        u, v, z = silu(U x), silu(V x), silu(Z x),   q = z * a + b,  k = z * c + d
+        x' = norm(x + O (u * attention(q, k, v)))
+
+    It stands for attention and feed-forward layer both; v has `hidden` dimensions. It is the control of Su's articles
+    (kexue.fm/archives/9731 and others): trained with one head and a norm behind, nothing extrapolated there.
+    """
+
+    def __init__(self, shape: DecoderShape) -> None:
+        super().__init__()
+        sizes = {"u_proj": shape.hidden, "v_proj": shape.hidden, "z_proj": shape.head_dim}
+        self.self_attn = nn.ModuleDict({name: nn.Linear(shape.width, out, bias=False) for name, out in sizes.items()})
+        self.self_attn["o_proj"] = nn.Linear(shape.hidden, shape.width, bias=False)
+        self.query_gain, self.key_gain = (nn.Parameter(torch.ones(shape.head_dim)) for _ in range(2))
+        self.query_shift, self.key_shift = (nn.Parameter(torch.zeros(shape.head_dim)) for _ in range(2))
+        self.output_layernorm = _build_norm(shape)
+
+    def forward(self, stream: Tensor, mix: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """[B, T, width] output; `mix` as in `DecoderLayer`."""
+        u, v, z = (F.silu(self.self_attn[name](stream)) for name in ("u_proj", "v_proj", "z_proj"))
+        q, k = z * self.query_gain + self.query_shift, z * self.key_gain + self.key_shift
+        mixed = mix(stream, q[:, None], k[:, None], v[:, None])[:, 0]
+        return self.output_layernorm(stream + self.self_attn["o_proj"](u * mixed))  # type: ignore[no-any-return]
+
+
 def _build_norm(shape: DecoderShape) -> nn.Module:
-    if shape.block == "llama":
-        return nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
-    return nn.LayerNorm(shape.width, eps=shape.norm_epsilon, bias=False)
+    if shape.block == "gpt":
+        return nn.LayerNorm(shape.width, eps=shape.norm_epsilon, bias=False)
+    return nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
 
 
 class Decoder(nn.Module):
@@ -191,10 +222,13 @@ class Decoder(nn.Module):
 
     def __init__(self, shape: DecoderShape, encoding: Encoding) -> None:
         super().__init__()
+        unit = shape.block == "gau"
+        if unit and (own := sorted(encoding.hooks & {"mix", "recur"})):
+            raise ConfigError(f"shape: gau's values have no heads, {encoding.name} has its own {own[0]}: use another")
         self.shape = shape
         self.encoding = encoding
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList((GatedUnit if unit else DecoderLayer)(shape) for _ in range(shape.layers))
         self.norm = _build_norm(shape)
 
     def initialise(self, seed: int, rule: str = "gpt2", embeddings: float = WEIGHT_DEVIATION) -> None:

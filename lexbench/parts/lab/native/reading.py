@@ -31,6 +31,7 @@ class AttentionPass:
         settle: gives the slots and the rotation of a layer.
         prompt: tokens before the answer; the first piece holds them.
         length: final length of the text in tokens.
+        offset: position of the first token.
         layout: positions of its tokens, where they jump.
     """
 
@@ -41,9 +42,10 @@ class AttentionPass:
         settle: Settle,
         prompt: int,
         length: int,
+        offset: int = 0,
         layout: Layout | None = None,
     ) -> None:
-        self._decoder, self._prompt, self._layout = decoder, prompt, layout
+        self._decoder, self._prompt, self._offset, self._layout = decoder, prompt, offset, layout
         self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
         self._cache = DecoderCache(length)
         self._ratios: dict[int, tuple[float, ...]] = {}
@@ -56,7 +58,7 @@ class AttentionPass:
             attention, rotate = self._settled(layer)
             if self._layout is not None:
                 begin, end = k.shape[2] - q.shape[2], k.shape[2]
-                places = self._layout.positions(end)
+                places = self._layout.positions(end) + self._offset
                 seen = dense.Places(places[begin:], places, self._layout.visibility(begin, end))
                 turn = rotate if attention.remap is None else rotations.per_band(rotate)
                 return dense.attend_at(*encoding.prepare(q, k), v, seen, attention, turn, encoding.scaling(q.shape[-1]))
@@ -78,7 +80,16 @@ class AttentionPass:
                 observer(layer, *settled.statistics_inputs())
             return settled.attention_output(v)
 
-        return self._decoder(tokens[None], attend, cache=self._cache)[0]  # type: ignore[no-any-return]
+        positions = self._shifted_positions(tokens[None])
+        return self._decoder(tokens[None], attend, cache=self._cache, positions=positions)[0]  # type: ignore[no-any-return]
+
+    def _shifted_positions(self, tokens: Tensor) -> Tensor | None:
+        """Positions of all tokens so far, these included, where they do not begin at the encoding's own."""
+        if not self._offset:
+            return None
+        before = self._cache.tokens
+        known = tokens if before is None else torch.cat([before, tokens], dim=1)
+        return self._decoder.encoding.positions(known, self._cache.length) + self._offset
 
     def _over_cache(
         self, layer: int, attention: Attention, rotate: Rotate, scaling: float, q: Tensor, k: Tensor, v: Tensor
