@@ -82,7 +82,7 @@ def kept() -> Iterator[tuple[str, Measured]]:
 
 def loss_and_keys() -> Grid:
     """Spearman's correlation of a low loss with what is found of keys, over methods of lexlet."""
-    rows = []
+    rows: list[list[GridEntry | MethodKey | str]] = []
     for near, without in ((False, False), (False, True), (True, False), (True, True)):
         methods = recompute.compared_methods(near, without)
         words = f"{len(methods)}{f' within {recompute.NEAR_NATS} nats of the best' if near else ''}"

@@ -130,8 +130,8 @@ class Hook:
             self._angles.clear()
         if self.places is not None:
             rotate = self.rotation(held)
-            mixed = dense.attend_at(query, key, value, self.places, attention, rotate, scaling, s_aux, softcap)
-            return mixed.transpose(1, 2).contiguous(), None
+            placed = dense.attend_at(query, key, value, self.places, attention, rotate, scaling, s_aux, softcap)
+            return placed.transpose(1, 2).contiguous(), None
         # One token of each text: by the rotated keys that the cache keeps, without a look at masks.
         known = softcap is None and self.watch is None
         kept = self._kept_layer(layer, held, attention, query, key, value) if known else None
