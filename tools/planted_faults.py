@@ -269,7 +269,7 @@ def write_pack(file: Path) -> None:
 def verdict_behind_server(row: str, reference: Path) -> Verdict:
     """Found: exit code 1, and the cause where it must be named."""
     planted = IDENTIFY[row]
-    code, said = serving.named(serving.Engine(**planted.fields), reference)
+    code, said = serving.named(serving.Engine(**planted.fields), reference, advice=True)
     named = re.search(planted.cause, said) is not None
     return Verdict(was=planted.was, found=code == 1 and named, code=code, said=said)
 

@@ -391,13 +391,13 @@ def served(engine: Engine) -> Any:
     return scripted.serving(engine.answer, models=scripted.listing("one", **scripted.VLLM), version="0.30.0")
 
 
-def named(engine: Engine, reference: Path) -> tuple[int, str]:
-    """Exit code of `lexbench identify`, and what it says."""
+def named(engine: Engine, reference: Path, advice: bool = False) -> tuple[int, str]:
+    """Exit code of `lexbench identify`, and what it says, with what it advises to look for."""
     with served(engine) as server:
-        return named_at(server.url, reference)
+        return named_at(server.url, reference, advice=advice)
 
 
-def named_at(url: str, reference: Path, *words: str) -> tuple[int, str]:
+def named_at(url: str, reference: Path, *words: str, advice: bool = False) -> tuple[int, str]:
     """The same of a server that runs."""
     backend = ["backend=openai", f"backend.url={url}", "backend.retries=0", *words]
     code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
@@ -405,7 +405,7 @@ def named_at(url: str, reference: Path, *words: str) -> tuple[int, str]:
         return code, "refused"
     first, *others = said.split("\n\nnats away")[0].splitlines()
     label = first.split(": the nearest")[0].split(" (")[0].split(": ")[0]
-    return code, "; ".join([label, *(line.split(": look")[0] for line in others)])
+    return code, "; ".join([label, *(line if advice else line.split(": look")[0] for line in others)])
 
 
 def checked(engine: Engine, folder: Path, baseline: Path) -> tuple[int, str]:
