@@ -184,7 +184,7 @@ def figure(found: Measured, model: str) -> NotebookFigure:
             ends = np.maximum(0.0, [y - below, above - y])  # an interval may end at its value, but for rounding
             axes.errorbar(x, y, yerr=ends, label=each.name, elinewidth=0.9, **series_style(place))
         axes.set_xscale("log", base=2)
-        axes.set_xticks(octaves, [f"{octave // 2:,}-{octave:,}" for octave in octaves], fontsize=7.5)
+        axes.set_xticks(np.array(octaves) * 2**-0.5, [f"to {octave:,}" for octave in octaves], fontsize=7.5)
         axes.axvline(found.trained_length, color="0.4", linewidth=1.0, linestyle=":")
         axes.set_title(f"{model}, {method} (dotted: trained length)")
         axes.set_ylabel("nats a key")
