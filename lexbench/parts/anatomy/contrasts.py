@@ -9,6 +9,7 @@ import numpy as np
 from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Sample
+from lexbench.metrics import declare_metrics
 from lexbench.parts.anatomy.arms import ARM_CONTRASTS, Contrast, arm_of
 from lexbench.parts.anatomy.tasks.anatomy import FIXED_ROOM, Anatomy
 from lexbench.parts.anatomy.wordings import KEY_WORDINGS, N_CANDIDATES
@@ -170,6 +171,7 @@ def contrast(arms: Arms, each: Contrast) -> PairedDifference | None:
     """One contrast at one octave; None where an arm is missing."""
     if not arms.get(each.arm) or not arms.get(each.base):
         return None
+    declare_metrics(Anatomy.metrics)  # nats, not shares: kept samples may be read where no task was built
     one, other = (outcomes_of_samples(arms[name], LOSS_METRIC) for name in (each.base, each.arm))
     return paired_difference(one, other, LOSS_METRIC)
 

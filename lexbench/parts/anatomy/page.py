@@ -179,18 +179,12 @@ def figure(found: Measured, model: str) -> NotebookFigure:
             # Side by side: marks of one octave stand a little apart.
             x = np.array(at) * 2 ** (-0.5 + 0.06 * (place - len(shown) / 2))
             y = np.array([float(d.difference or 0.0) for d in differences])
-            low, high = (
-                np.array(
-                    [
-                        float(end if (end := getattr(d, name)) is not None else v)
-                        for d, v in zip(differences, y, strict=True)
-                    ]
-                )
-                for name in ("low", "high")
-            )
-            axes.errorbar(x, y, yerr=(y - low, high - y), label=each.name, elinewidth=0.9, **series_style(place))
+            below = [value if d.low is None else d.low for d, value in zip(differences, y, strict=True)]
+            above = [value if d.high is None else d.high for d, value in zip(differences, y, strict=True)]
+            ends = np.maximum(0.0, [y - below, above - y])  # an interval may end at its value, but for rounding
+            axes.errorbar(x, y, yerr=ends, label=each.name, elinewidth=0.9, **series_style(place))
         axes.set_xscale("log", base=2)
-        axes.set_xticks(octaves, [f"{octave // 2:,}-{octave:,}" for octave in octaves], fontsize=7.5)
+        axes.set_xticks(np.array(octaves) * 2**-0.5, [f"to {octave:,}" for octave in octaves], fontsize=7.5)
         axes.axvline(found.trained_length, color="0.4", linewidth=1.0, linestyle=":")
         axes.set_title(f"{model}, {method} (dotted: trained length)")
         axes.set_ylabel("nats a key")

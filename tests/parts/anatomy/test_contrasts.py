@@ -132,7 +132,10 @@ def test_intervals_are_over_wordings_and_not_over_keys() -> None:
             lambda form, octave, size: 10 * size if form.get("near") else 0.0, 3, ("near8", "gap"), (256,), keys
         )
         known = contrasts.contrasts(found, BASELINE_METHOD)["neighbourhood", 256]
-        assert known.clusters == 12 and known.low is not None and known.high is not None
+        assert (
+            known.clusters == 12 and known.low is not None and known.high is not None and known.difference is not None
+        )
+        assert known.low < known.difference < -5 and known.high > known.difference  # nats: no share ends at 1
         widths.append(known.high - known.low)
     assert 0.8 < widths[1] / widths[0] < 1.25  # a mean over 50 keys would be 7 times as narrow
 
