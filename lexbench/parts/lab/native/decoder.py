@@ -192,8 +192,8 @@ class GatedUnit(nn.Module):
         u, v, z = silu(U x), silu(V x), silu(Z x),   q = z * a + b,  k = z * c + d
         x' = norm(x + O (u * attention(q, k, v)))
 
-    It stands for attention and feed-forward layer both; v has `hidden` dimensions. It is the control of Su's articles
-    (kexue.fm/archives/9731 and others): trained with one head and a norm behind, nothing extrapolated there.
+    It stands for attention and feed-forward layer both; v has `hidden` dimensions. Su's articles
+    (kexue.fm/archives/9603) train 24 such layers; with one head and a norm behind, nothing extrapolated there.
     """
 
     def __init__(self, shape: DecoderShape) -> None:
