@@ -184,7 +184,7 @@ def state(row: Row) -> str:
         said = io.StringIO()
         with contextlib.chdir(folder), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             code = main.main(words)
-    if code:
+    if code or "refused" in said.getvalue():
         raise SystemExit(f"{row.command} ended with {code}: {said.getvalue()[-500:]}")
     return f"runs; {row.state}" if row.state else "runs"
 

@@ -15,6 +15,8 @@ from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
 from lexbench.parts.lab.native import attend
 
+BLOCK_KINDS = ("llama", "gpt", "gau")
+"""Values of `DecoderShape.block`."""
 GAU_KEY_DIMENSIONS = 128
 """Dimensions of queries and keys in a gated attention unit."""
 Attend = Callable[[int, Encoding, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -37,8 +39,8 @@ class DecoderShape:
     """llama: RMSNorm and SwiGLU; gpt: LayerNorm and GELU, neither with a bias, as MPT has them; gau: `GatedUnit`."""
 
     def __post_init__(self) -> None:
-        if self.block not in ("llama", "gpt", "gau"):
-            raise ConfigError(f"shape: block must be llama, gpt or gau, got {self.block}")
+        if self.block not in BLOCK_KINDS:
+            raise ConfigError(f"shape: block must be {' or '.join(BLOCK_KINDS)}, got {self.block}")
         if self.block == "gau" and self.heads != 1:
             raise ConfigError(f"shape: gau has 1 head, got {self.heads}: give heads=1 and kv_heads=1")
         if self.width % self.heads or self.heads % self.kv_heads:
@@ -190,8 +192,8 @@ class GatedUnit(nn.Module):
         u, v, z = silu(U x), silu(V x), silu(Z x),   q = z * a + b,  k = z * c + d
         x' = norm(x + O (u * attention(q, k, v)))
 
-    It stands for attention and feed-forward layer both; v has `hidden` dimensions. It is the control of Su's articles
-    (kexue.fm/archives/9731 and others): trained with one head and a norm behind, nothing extrapolated there.
+    It stands for attention and feed-forward layer both; v has `hidden` dimensions. Su's articles
+    (kexue.fm/archives/9603) train 24 such layers; with one head and a norm behind, nothing extrapolated there.
     """
 
     def __init__(self, shape: DecoderShape) -> None:

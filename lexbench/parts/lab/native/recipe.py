@@ -8,7 +8,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION
-from lexbench.parts.lab.native.decoder import DecoderShape
+from lexbench.parts.lab.native.decoder import BLOCK_KINDS, DecoderShape
 
 SHAPE_KEYS = [field.name for field in fields(DecoderShape) if field.name != "vocabulary"]
 """Keys of `recipe.shape`; the vocabulary comes with the tokenizer."""
@@ -214,8 +214,8 @@ def _check_shape(shape: Any) -> None:
         if name == "norm_epsilon":
             _check_positive(f"shape.{name}", size)
         elif name == "block":
-            if size not in ("llama", "gpt"):
-                raise ConfigError(f"recipe.shape.block must be llama or gpt, got {size!r}: choose one")
+            if size not in BLOCK_KINDS:
+                raise ConfigError(f"recipe.shape.block must be {' or '.join(BLOCK_KINDS)}, got {size!r}: choose one")
         else:
             _check_whole(f"shape.{name}", size, 1)
 

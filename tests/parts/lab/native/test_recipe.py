@@ -44,7 +44,7 @@ def test_recipes_of_the_registry_are_read(name: str) -> None:
         ({"shape": {"layers": "a"}}, "recipe.shape.layers must be a whole number, got 'a'"),
         ({"shape": {"layers": 0}}, "recipe.shape.layers must be at least 1, got 0"),
         ({"shape": {"norm_epsilon": 0}}, "recipe.shape.norm_epsilon must be a number above 0, got 0"),
-        ({"shape": {"block": "bert"}}, "recipe.shape.block must be llama or gpt, got 'bert'"),
+        ({"shape": {"block": "bert"}}, "recipe.shape.block must be llama or gpt or gau, got 'bert'"),
         ({"stages": ()}, "recipe.stages must be a list of at least one stage, got ()"),
         ({"stages": 5}, "recipe.stages must be a list of at least one stage, got 5"),
         ({"stages": "text"}, "recipe.stages must be a list of at least one stage, got 'text'"),
