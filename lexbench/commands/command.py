@@ -25,7 +25,7 @@ MAX_MESSAGE_CHARACTERS = 1000
 
 NAME_WIDTH, HELP_WIDTH = 11, 100
 """Characters of names of commands, and of lines of their list."""
-HEADINGS = {
+COMMAND_HEADINGS = {
     "everybody": "What everybody needs first",
     "measure": "Measure and look",
     "decide": "Decide",
@@ -131,7 +131,7 @@ class Command:
     epilog: str = ""
     """End of the text that --help prints."""
     heading: str = "other packages"
-    """Heading of the list of commands under which it stands, one of `HEADINGS`."""
+    """Heading of the list of commands under which it stands, one of `COMMAND_HEADINGS`."""
     interrupted: str = "all results so far are kept: repeat the command to resume"
     """Message after Ctrl-C: the results that are kept, and the remedy."""
     passthrough: bool = False
@@ -188,12 +188,12 @@ class Command:
 
 def list_of_commands(commands: Iterable[Command]) -> str:
     """The list of commands in --help, by heading; one without a known heading stands under the last."""
-    groups: dict[str, list[Command]] = {each: [] for each in HEADINGS}
+    groups: dict[str, list[Command]] = {each: [] for each in COMMAND_HEADINGS}
     for command in commands:
-        groups[command.heading if command.heading in groups else [*HEADINGS][-1]].append(command)
+        groups[command.heading if command.heading in groups else [*COMMAND_HEADINGS][-1]].append(command)
     lines = []
     for heading, group in groups.items():
-        lines += ["", f"{HEADINGS[heading]}:"] if group else []
+        lines += ["", f"{COMMAND_HEADINGS[heading]}:"] if group else []
         for each in group:
             said = textwrap.wrap(" ".join(each.help.split()), HELP_WIDTH - NAME_WIDTH - 4) or [""]
             lines += [

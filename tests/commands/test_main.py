@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lexbench.commands import main
-from lexbench.commands.command import HEADINGS, list_of_commands
+from lexbench.commands.command import COMMAND_HEADINGS, list_of_commands
 from lexbench.core.errors import ConfigError
 from lexbench.core.version import full_version
 from tests.commands.program import CHANCE, Command
@@ -475,7 +475,7 @@ def test_an_error_of_the_system_names_its_file_or_says_that_it_knows_none(
 def test_help_lists_every_command_once_under_its_heading_and_those_of_others_last(lexbench: Command) -> None:
     shown = lexbench("--help").stdout
     for name, command in main.COMMANDS_BY_NAME.items():
-        assert command.heading in HEADINGS and len(re.findall(rf"^  {name}  ", shown, re.MULTILINE)) == 1
+        assert command.heading in COMMAND_HEADINGS and len(re.findall(rf"^  {name}  ", shown, re.MULTILINE)) == 1
     first = shown.split("\n\n")[2]
     assert re.findall(r"^  (\w+) ", first, re.MULTILINE) == ["run", "report", "compare", "check", "list"]
     strange = replace(main.COMMANDS_BY_NAME["run"], name="mine", help="100 % mine", heading="none of these")
