@@ -40,7 +40,7 @@ def _head(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "A command's default is valid if it finds a planted truth of the size that it states, and finds nothing where "
         "nothing was planted. The list was drawn before by somebody else (`planted.md` in `planted_lists.tar.gz`, its "
         "hash in `planted.sha256`). Aims: at the stated size at least 14 of 16 found; alarms in at most 6 % of "
-        "resampled null runs, and in at most 1 of 40 real ones.",
+        "resampled null runs, and in at most 1 of 40 real ones. Half, once, twice: planted at so many times the size.",
     ]
 
 
@@ -197,11 +197,13 @@ NOTES = (
     "touched, up to 40 times; the table has the stated size. One try says little of nine in ten; these do. *Even*: the "
     "same of likelihoods, where all texts lose a part: commands take a loss to differ between texts by half of its "
     "mean, and a share of texts that lose all differ by more.",
-    "What holds: a loss of likelihood that all texts share is found at the stated size, in `check`, `versus`, "
-    "`compare`, `trace`, gain and `tune` (rows of *drawn, even* with 0.9 or more). What does not: one in a share of "
-    "texts, or one that differs between texts by more than about one and a half times its mean (E01, E03, E10, E13, "
-    "E21 to E23, X04), is seldom found with 32 texts, however large it is. So sentences say *shared by all texts*, and "
-    "`check` takes a loss to differ by 0.8 of its mean (half, before these rows: it then found 11 of 200).",
+    "**By the aim no default that states a size is valid; `verify` and `assert_rope` are.** `check` and `trace` find a "
+    "loss of likelihood of the stated size in nine of ten draws where all texts lose a part (*drawn, even*). In "
+    "`compare`, `versus`, gain and `tune` half of the rows reach that, the others do not: effects that differ "
+    "between texts by more than about one and a half times their mean are seldom found with 32 texts, however large "
+    "they are, and a loss in a share of texts is one. So sentences say *shared by all texts*, and `check` takes a loss "
+    "to differ by 0.8 of its mean (half, before these rows: it then found 11 of 200). Real null runs are too few to "
+    "show 1 in 40, but for `assert_rope`.",
     "Null runs: seed 0 in float32 and in bfloat16, in place of 400 questions of another seed; drawn by clusters, "
     "labels exchanged by cluster.",
     "The commands' functions are called in one process, below the reading of run folders: `judge_cells`, "

@@ -14,7 +14,8 @@ HEAD = """# What the seed documents name
 
 Each system, task, metric and request of the four documents that lexbench began from: the survey of length extrapolation
 (Zhao et al.), Su's articles (kexue.fm), the LEX Transformer (arXiv 2212.10554), and a note on encodings. A command that
-`runs` ended well as it stands; it only plans: leave out `--dry-run` to measure. What is not here has its reason.
+`plans` ended well as it stands: leave out `--dry-run` to measure. Others need data from the hub or a copy, and were not
+tried. What is not here has its reason, or was not built for want of time.
 
 | # | row | command | state |
 | --- | --- | --- | --- |
@@ -186,7 +187,7 @@ def state(row: Row) -> str:
             code = main.main(words)
     if code or "refused" in said.getvalue():
         raise SystemExit(f"{row.command} ended with {code}: {said.getvalue()[-500:]}")
-    return f"runs; {row.state}" if row.state else "runs"
+    return f"plans; {row.state}" if row.state else "plans"
 
 
 def line(number: int) -> str:
