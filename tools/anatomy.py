@@ -34,7 +34,8 @@ A key is stated once and asked for at a distance; the same questions are asked i
 first cell; octaves, a control and the wording of (b) were changed later, as it says. On SmolLM2 one prediction of five
 fails and four cannot be told; the largest contrasts are distance and four rivals. *adjacent*: no distance; *gap*: the
 distance by jumped positions; *near8*: the same behind 8 tokens; *intro*: the words in front of the key. Stars come from
-sign flips and Holm's correction, brackets from a bootstrap: one may lack the other. All numbers are made by `python tools/anatomy.py` from [kept samples](anatomy/samples.parquet).
+sign flips and Holm's correction, brackets from a bootstrap: one may lack the other. All numbers are made by
+`python tools/anatomy.py` from [kept samples](anatomy/samples.parquet).
 """
 
 

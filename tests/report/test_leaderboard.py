@@ -756,7 +756,7 @@ def test_a_run_of_refusals_alone_is_a_board_of_refusals(tmp_path: Path) -> None:
     keep(tmp_path, [FinishedCell(cell("passkey", name, 512, n=4), [], "too short") for name in ("none", "pi")])
     page = leaderboard_text([tmp_path])
     assert page.count("refused (1)") == 2 and "(1) refused: too short" in page and "nothing scored" in page
-    with pytest.raises(ValueError, match="no curve to sum up: take columns=length"):
+    with pytest.raises(ValueError, match="no curve to sum up: take --columns length"):
         leaderboard_text([tmp_path], columns="summary")
 
 

@@ -105,7 +105,7 @@ def leaderboard_text(
     else:
         boards = boards_by_model(tables, samples, columns, *ruled)
     if not boards:
-        raise ConfigError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
+        raise ConfigError("these runs hold no likelihood and no score, so no curve to sum up: take --columns length")
     with_headlines = (rows, columns) == ROWS_AND_COLUMNS_WITH_HEADLINES
     return FORMAT_WRITERS[form](
         Leaderboard(

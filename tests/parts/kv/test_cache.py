@@ -424,6 +424,7 @@ def test_words_say_what_is_measured(given: dict[str, Any], words: str) -> None:
         ({"bits": 5}, r"method\.bits of kv must be 2 or 3 or 4 or 8, got 5"),
         ({"bits": 4, "format": "fp8"}, "takes bits or a format"),
         ({"keep": 1.0}, r"method\.keep of kv must be above 0 and below 1"),
+        ({"by": "snapkv"}, r"method\.by of kv chooses tokens to keep, got snapkv without keep"),
         ({"rotate": True}, r"method\.rotate of kv must be false or hadamard, got True"),
         ({"group": 1}, r"method\.group of kv must be a whole number of at least 2"),
     ],

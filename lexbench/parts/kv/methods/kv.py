@@ -83,6 +83,8 @@ class Kv:
             raise ConfigError(f"kv takes bits or a format, got bits {self.bits} and format {self.format}: give one")
         if self.keep is not None and not 0 < self.keep < 1:
             raise ConfigError(f"method.keep of kv must be above 0 and below 1, got {self.keep}: e.g. keep=0.5")
+        if self.keep is None and self.by != USUAL_COMPRESSOR:
+            raise ConfigError(f"method.by of kv chooses tokens to keep, got {self.by} without keep: e.g. keep=0.5")
 
     def compression(self) -> Compression:
         """The cache as data."""
