@@ -45,7 +45,8 @@ def encodings_page() -> str:
         "Each picture shows the logit of an equal query and key over their distance, in the first of four "
         "layers of eight heads, with the default parameters and the initial weights of seed 0: the effect of the "
         "encoding alone on attention, before any training. One line stands for eight heads that are alike. For "
-        "encodings that act on the embeddings, query and key are the vectors of the positions themselves.\n",
+        "encodings that act on the embeddings, query and key are the vectors of the positions themselves. Gated delta "
+        "layers have no logits: shown is the log of what is left of their state.\n",
     ]
     for name, cls in known.items():
         source = (inspect.getdoc(inspect.getmodule(cls)) or "").strip()
@@ -106,6 +107,8 @@ def _logits(name: str) -> Any:
     tokens = torch.arange(FAR)[None] % 64
     with torch.inference_mode():
         positions, part = whole.positions(tokens, FAR), whole.at(0)
+        if hasattr(part, "log_state_left"):  # a state in place of logits
+            return part.log_state_left(FAR).numpy()
         ones = torch.ones(1, 8, FAR, 64, dtype=torch.float64) / 8
         zeros = torch.zeros(1, FAR, 512, dtype=torch.float64)
         own = part.layer_input(whole.embed(zeros, tokens, positions), positions).double()

@@ -90,6 +90,11 @@ class GatedDelta(Encoding):
         """ConfigError: it needs the queries, too, which an encoding around it does not hand on."""
         raise ConfigError("no encoding can stand around gated_delta: use delta_hybrid for layers of two kinds")
 
+    def log_state_left(self, tokens: int) -> Tensor:
+        """[KV, tokens] log of what is left of a state behind 0, 1, 2, ... tokens whose inputs are zero."""
+        rate = self.log_rate.exp() * F.softplus(self.fade_bias)
+        return -rate[:, None] * torch.arange(tokens)
+
     def recur(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """[B, H, Q, D] outputs of the last Q of K tokens; keys and values [B, KV, K, D] as projected."""
         assert self.given is not None, "gated_delta needs what it keeps of its layer"
