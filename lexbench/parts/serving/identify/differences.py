@@ -207,16 +207,13 @@ def rms(nats: Nats) -> float:
     return float(np.sqrt(np.nanmean(np.square(nats))))
 
 
-def pattern_of(found: ServerDifferences, of_tokens: bool = True) -> str | None:
-    """What the differences are like, where they are no rounding however small; None where they are like nothing.
-
-    Other weights move tokens each by their own, as a bias does: without `of_tokens` that is not looked at.
-    """
+def pattern_of(found: ServerDifferences) -> str | None:
+    """What the differences are like, where they are no rounding however small; None where they are like nothing."""
     if rms(found.moved) <= MIN_DIFFERENCE_NATS:
         return None
     if proportional_share(found) > MAX_PATTERN_SHARE:
         return "the differences are in proportion to the likelihoods, as of another temperature"
-    if of_tokens and same_token_share(found) > MAX_PATTERN_SHARE:
+    if same_token_share(found) > MAX_PATTERN_SHARE:
         return "a token differs alike wherever it stands, as by a bias or a penalty"
     return None
 

@@ -129,7 +129,7 @@ def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> s
 def pattern_fault(pack: ReferencePack, served: ServedPack, found: Identification) -> str | None:
     """Sentence that the differences from the nearest setup are no rounding; None: they may be.
 
-    No setup turns them so: another temperature is named whether the verdict is one or not, a bias beside one alone.
+    No setup turns them so: it is named whether the verdict is one or not. Other weights may look like a bias.
     """
     nearest = served.reference.labels.index(found.near[0].label)
     nats = served.reference.nll[nearest]
@@ -139,7 +139,7 @@ def pattern_fault(pack: ReferencePack, served: ServedPack, found: Identification
     else:
         ids = served.asked.ids.reshape(len(nats), -1)
     whole = ServerDifferences(nats=nats, moved=served.nats - nats, ids=ids, opening=0, near=1)
-    pattern = pattern_of(whole, of_tokens=found.verdict != NO_SETUP_VERDICT)
+    pattern = pattern_of(whole)
     return f"it is not that setup alone: {pattern}" if pattern else None
 
 
