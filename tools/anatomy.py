@@ -17,7 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.parts.anatomy import page
-from lexbench.parts.anatomy.contrasts import Measured, collect_cells
+from lexbench.parts.anatomy.contrasts import Measured, collect_cells, dropped_wordings
+from lexbench.parts.anatomy.verdicts import MIN_WORDINGS
+from lexbench.parts.anatomy.wordings import KEY_WORDINGS
 from lexbench.report import formats
 from lexbench.report.grid import Grid, GridEntry
 from lexbench.store.store import Store
@@ -111,7 +113,10 @@ def main(runs: Sequence[str]) -> None:
     parts = [HEAD]
     for model, found in kept():
         stem = FOLDER / model
-        parts.append(f"# {model}\n\n{page.section(found, model, stem, f'anatomy/{stem.name}.svg')}")
+        told = page.section(found, model, stem, f"anatomy/{stem.name}.svg")
+        if len(KEY_WORDINGS) - len(dropped_wordings(found)) < MIN_WORDINGS:  # too few for a table
+            told = f"{told.partition('![')[0]}## Controls{told.partition('## Controls')[2]}"
+        parts.append(f"# {model}\n\n{told}")
     parts.append(f"# Does loss tell ability?\n\n{formats.grid_markdown(loss_and_keys())}")
     PAGE.write_text("\n".join(parts))
 
