@@ -48,7 +48,7 @@ INTERLEAVED_MODEL_TYPES = {
 }
 """Model types that rotate dimension 2p with 2p + 1."""
 REORDERED_BY_ENTRY = {"axk1", "deepseek_v3", "glm4_moe_lite", "mistral4", "youtu"}
-"""Those of `REORDERED_MODEL_TYPES` that rotate halves where `rope_interleave` is false."""
+"""Types of `REORDERED_MODEL_TYPES` that rotate halves where `rope_interleave` is false."""
 REORDERED_MODEL_TYPES = REORDERED_BY_ENTRY | {
     *("axk2", "bailing_hybrid", "deepseek_v32", "dots3_note_text", "glm_moe_dsa", "longcat_flash"),
     "mistral_large4_text",

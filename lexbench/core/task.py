@@ -261,7 +261,7 @@ class ChooseAnswer:
     nll: NDArray[np.float64]
     """[options] summed NLL of each option's tokens, nats."""
     taught_ranks: NDArray[np.int64] | None = None
-    """As in `GenerateAnswer`; None: the backend does not tell them."""
+    """Ranks of taught tokens, as in `GenerateAnswer`; None: the backend does not tell them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -26,7 +26,7 @@ class Wording:
     statement: str
     question: str
     answer: str = " {key}"
-    """What follows the question."""
+    """Text behind the question."""
     words: str = ""
     """Keys; empty: numbers."""
     digits: int = 5

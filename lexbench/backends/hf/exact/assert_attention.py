@@ -103,7 +103,7 @@ class TheMethod:
 
 
 def differing_layer(network: Any, model: Model, attention: Attention, length: int) -> str | None:
-    """What is wrong with the first layer that does not turn by an Attention's frequencies and scale, or None.
+    """Name what is wrong with the first layer that turns by other frequencies or scale than an Attention's, or None.
 
     Refused where the model is not understood.
     """

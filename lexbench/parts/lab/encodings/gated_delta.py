@@ -14,7 +14,7 @@ from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
 TOKENS_PER_CHUNK = 32
 """Tokens whose corrections are one triangular system."""
 NORM_EPSILON = 1e-6
-"""Of the norms of queries, keys and outputs, as transformers' Qwen3-Next has it."""
+"""Epsilon of the norms of queries, keys and outputs, as transformers' Qwen3-Next has it."""
 MAX_DECAY_RATE = 16.0
 """Largest initial decay rate of a head, in transformers' Qwen3-Next."""
 

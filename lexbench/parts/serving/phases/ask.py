@@ -22,7 +22,7 @@ N_TOLD = 20
 
 
 def ask_prompts(backend: Backend, prompts: Sequence[Tokens], again: bool) -> list[list[Told]]:
-    """What is told behind each prompt, and once more behind the same one where `again` is set.
+    """Ask what is told behind each prompt, and once more behind the same one where `again` is set.
 
     Raises Refused where the server writes nothing that can be compared.
     """

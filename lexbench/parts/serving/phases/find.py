@@ -86,7 +86,7 @@ class LengthFault:
 
 @dataclass(frozen=True, eq=False)
 class PhaseReadings:
-    """What is told of a few texts at each length."""
+    """Log-probabilities told of a few texts at each length."""
 
     values: Floats
     """[texts, lengths, tokens] log-probabilities of the likeliest tokens of a text."""
